@@ -1,0 +1,51 @@
+"""Device facts: what selection and launch settings may know of a device. Nothing else probes one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceFacts:
+    """What one device is, as values.
+
+    `arch` is the compute capability as `10 * major + minor` (90 on Hopper) and 0 on a CPU; `sm_count` the number of
+    streaming multiprocessors, on a CPU the threads that torch uses; `smem_budget` the bytes of shared memory that one
+    block may use, 0 on a CPU.
+    """
+
+    arch: int
+    sm_count: int
+    smem_budget: int
+
+
+def device_facts(device: torch.device) -> DeviceFacts:
+    """The facts of `device`, read once per device; a device type that TileOPs has no facts of gives zeros."""
+    if device.type == "cuda":
+        return _cuda_facts(device.index if device.index is not None else torch.cuda.current_device())
+    if device.type == "cpu":
+        return DeviceFacts(arch=0, sm_count=torch.get_num_threads(), smem_budget=0)
+    return DeviceFacts(arch=0, sm_count=0, smem_budget=0)
+
+
+@lru_cache(maxsize=None)
+def _cuda_facts(index: int) -> DeviceFacts:
+    properties = torch.cuda.get_device_properties(index)
+    return DeviceFacts(
+        arch=10 * properties.major + properties.minor,
+        sm_count=properties.multi_processor_count,
+        smem_budget=properties.shared_memory_per_block_optin,
+    )
+
+
+def current_accelerator_device() -> torch.device | None:
+    """The accelerator's current device, with its index, or None where the process has no accelerator."""
+    if not torch.accelerator.is_available():
+        return None
+    accelerator = torch.accelerator.current_accelerator()
+    if accelerator is None:
+        return None
+    return torch.device(accelerator.type, torch.accelerator.current_device_index())
