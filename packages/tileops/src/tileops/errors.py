@@ -1,0 +1,71 @@
+"""The error tree of tileops; every class is also the builtin that torch raises for the same mistake."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tileops_kernels.errors import TileOPsError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tileops.manifest.model import Problem
+
+
+class ManifestError(TileOPsError, ValueError):
+    """Manifest text breaks the language; `problems` lists every breach with its position."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+class ExpressionError(TileOPsError, ValueError):
+    """An expression of the manifest is malformed, or has no value for these arguments."""
+
+
+class UnknownOpError(TileOPsError, KeyError):
+    """No manifest entry has the name that was asked for."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class SignatureError(TileOPsError):
+    """A call or a construction does not satisfy the op's signature."""
+
+
+class ArgumentError(SignatureError, TypeError):
+    """An argument is missing, unexpected or of the wrong type."""
+
+
+class ShapeError(SignatureError, ValueError):
+    """A tensor's shape does not fit the signature."""
+
+
+class DTypeError(SignatureError, TypeError):
+    """A tensor's dtype does not fit the signature."""
+
+
+class DeviceError(SignatureError, RuntimeError):
+    """The tensors of one call are on different devices."""
+
+
+class LayoutError(SignatureError, RuntimeError):
+    """A tensor's memory layout does not fit the signature."""
+
+
+class RuleError(SignatureError, ValueError):
+    """A refinement of the signature does not hold."""
+
+
+class ParameterError(SignatureError, ValueError):
+    """A construction parameter has a value that the signature excludes."""
+
+
+class ParameterTypeError(SignatureError, TypeError):
+    """A construction parameter has the wrong type."""
+
+
+class ResultError(SignatureError, RuntimeError):
+    """What the implementation returned differs from what the signature promises."""
