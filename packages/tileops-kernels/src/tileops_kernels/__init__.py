@@ -1,0 +1,1 @@
+"""TileLang kernels for deep-learning inference: call specs, kernel types, selection, entries."""

@@ -14,9 +14,9 @@ from tileops_kernels.errors import CallSpecError
 class CallSpec:
     """Base of call specs: frozen, hashable, no tensors and no policies.
 
-    A family adds shapes, dtypes and semantic parameters as keyword-only fields; equal call specs describe the same call.
-    `device` may be left out where the process has an accelerator. `facts` is filled in by the kernel table when it has
-    to select or build; a caller states it only to ask `key_for` what another machine would select.
+    A family adds shapes, dtypes and semantic parameters as keyword-only fields; equal call specs describe the same
+    call. `device` may be left out where the process has an accelerator. `facts` is filled in by the kernel table when
+    it has to select or build; a caller states it only to ask `key_for` what another machine would select.
     """
 
     device: torch.device | None = None
@@ -41,6 +41,7 @@ class CallSpec:
         if self.facts is None:
             raise CallSpecError(
                 f"{type(self).__name__}: device facts are read before they are settled; expected a call spec that a "
-                f"kernel table handed out, received {self}; read them in refusal and entry_for, or state facts= yourself"
+                f"kernel table handed out, received {self}; read them in refusal and entry_for, or state facts= "
+                "yourself"
             )
         return self.facts

@@ -39,7 +39,8 @@ def _check_shape(label: str, key: InterfaceKey[Any, Any], kernel_type: KernelTyp
     received = _parameters(kernel_type)
     if getattr(kernel_type.forward, "__isabstractmethod__", False) or received != expected:
         raise ContractTypeError(
-            f"{label}: expected {kernel_type.__name__}.forward{_text(expected)} as {key.interface.__name__} declares it, "
+            f"{label}: expected {kernel_type.__name__}.forward{_text(expected)} as {key.interface.__name__} declares "
+            "it, "
             f"received forward{_text(received)}; write forward with the interface's arguments"
         )
 
@@ -57,7 +58,8 @@ def _check_general(owner: str, key: InterfaceKey[Any, Any], types: Mapping[str, 
     general = sorted(name for name, kernel_type in types.items() if kernel_type.general)
     if len(general) > 1:
         raise ContractValueError(
-            f"{owner}.{key}: expected at most one general kernel type, received {general}; leave general=True on one of them"
+            f"{owner}.{key}: expected at most one general kernel type, received {general}; leave general=True on one "
+            "of them"
         )
     for name in general:
         if types[name].preferred_over:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 
 import torch
 
@@ -31,7 +31,7 @@ def device_facts(device: torch.device) -> DeviceFacts:
     return DeviceFacts(arch=0, sm_count=0, smem_budget=0)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _cuda_facts(index: int) -> DeviceFacts:
     properties = torch.cuda.get_device_properties(index)
     return DeviceFacts(

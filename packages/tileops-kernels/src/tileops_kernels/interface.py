@@ -33,6 +33,7 @@ class InterfaceKey(str, Generic[CallT, InterfaceT]):
     request: type[CallT]
 
     def __new__(cls, name: str, interface: type[InterfaceT], request: type[CallT]) -> InterfaceKey[CallT, InterfaceT]:
+        """The key spelled `name`, for `interface` and calls of type `request`."""
         key = super().__new__(cls, name)
         key.interface = interface
         key.request = request

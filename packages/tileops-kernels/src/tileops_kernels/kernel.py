@@ -32,7 +32,7 @@ class Kernel(Generic[CallT]):
         self.call = call
 
     @classmethod
-    def refusal(cls, call: CallT) -> str | None:
+    def refusal(cls, call: CallT) -> str | None:  # noqa: ARG003 - for overrides
         """None when it serves `call`, else the reason as a sentence; an override ends with `super().refusal(call)`."""
         return None
 
@@ -54,10 +54,11 @@ class Kernel(Generic[CallT]):
         if "forward" in cls.__dict__:  # calling an entry is calling `forward`, with no frame between
             setattr(cls, "__call__", cls.__dict__["forward"])  # noqa: B010
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ARG002 - for overrides
         """Run `forward`; the interface beside it among the bases gives the call its type."""
         raise ContractTypeError(
-            f"{type(self).__name__}: forward is missing; expected a method with its interface's arguments, received none; "
+            f"{type(self).__name__}: forward is missing; expected a method with its interface's arguments, received "
+            "none; "
             "define forward in the kernel type"
         )
 

@@ -31,9 +31,7 @@ def select(owner: str, types: Mapping[str, KernelType], call: CallSpec) -> Selec
             reasons[key] = reason
     if len(reasons) == len(types):
         raise OpNotAvailableError(_none_runs(owner, types, call))
-    refused = {
-        key: reason for key in types if key not in reasons and (reason := types[key].refusal(call)) is not None
-    }
+    refused = {key: reason for key in types if key not in reasons and (reason := types[key].refusal(call)) is not None}
     reasons |= refused
     serving = {key: types[key] for key in types if key not in reasons}
     if not serving:
@@ -51,7 +49,9 @@ def select(owner: str, types: Mapping[str, KernelType], call: CallSpec) -> Selec
     winner = winners[0]
     for key in serving:
         if key != winner:
-            reasons[key] = f"{winner} is preferred" if key in serving[winner].preferred_over else f"ranks below {winner}"
+            reasons[key] = (
+                f"{winner} is preferred" if key in serving[winner].preferred_over else f"ranks below {winner}"
+            )
     return Selection(winner, reasons)
 
 
@@ -76,12 +76,14 @@ def _none_runs(owner: str, types: Mapping[str, KernelType], call: CallSpec) -> s
     device = "an unknown device" if call.device is None else str(call.device)
     if not types:
         return (
-            f"{owner}: in-tree kernels do not run on {device}; expected a kernel type under this interface, received none; "
+            f"{owner}: in-tree kernels do not run on {device}; expected a kernel type under this interface, received "
+            "none; "
             "register one, or pass target= of a backend that serves this op"
         )
     offers = sorted({device_type for kernel_type in types.values() for device_type in kernel_type.devices})
     reasons = "; ".join(f"{key}: {_unavailable(types[key], call)}" for key in sorted(types))
     return (
-        f"{owner}: in-tree kernels do not run on {device}; expected a device among {offers}, received {device} ({reasons}); "
+        f"{owner}: in-tree kernels do not run on {device}; expected a device among {offers}, received {device} "
+        f"({reasons}); "
         "move the tensors, or pass target= of a backend that serves this device"
     )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Any, Generic, cast
+from typing import Generic, cast
 
 import torch
 
@@ -14,26 +14,33 @@ from tileops_kernels.contracts import check_contracts
 from tileops_kernels.devices import current_accelerator_device, device_facts
 from tileops_kernels.errors import CallSpecError
 from tileops_kernels.interface import CallT, InterfaceKey, InterfaceT
-from tileops_kernels.kernel import Kernel, KernelType
+from tileops_kernels.kernel import KernelType
 from tileops_kernels.selection import Selection, select
 
 
 class KernelTable(Generic[CallT, InterfaceT]):
     """Finds the entry of a call: one lookup for a call met before, else selection and at most one build.
 
-    `key` is the interface, `types` its kernel types under their keys, `owner` the op's name for errors. Contracts are
-    checked here, so a wrong set of kernel types raises when the table is made. A table may be used from any thread: an
+    `key` is the interface, `types` its kernel types under their keys, `owner` the op's name for errors. `on_build` is
+    told of each entry built, on the thread that built it. Contracts are checked here, so a wrong set of kernel types
+    raises when the table is made. A table may be used from any thread: an
     entry is built once per (kernel type, identity), and a build that fails leaves nothing behind.
     """
 
     def __init__(
-        self, key: InterfaceKey[CallT, InterfaceT], types: Mapping[str, KernelType], *, owner: str = ""
+        self,
+        key: InterfaceKey[CallT, InterfaceT],
+        types: Mapping[str, KernelType],
+        *,
+        owner: str = "",
+        on_build: Callable[[InterfaceT], None] | None = None,
     ) -> None:
         self.key = key
         self.types = dict(types)
         self._owner = f"{owner}.{key}" if owner else str(key)
         self._entries_by_call: dict[CallT, InterfaceT] = {}
         self._built_entries: dict[tuple[KernelType, Hashable], InterfaceT] = {}
+        self._on_build = on_build
         self._guard = threading.Lock()
         self._builds: dict[tuple[KernelType, Hashable], threading.Lock] = {}
         check_contracts(owner or str(key), key, self.types)
@@ -74,35 +81,42 @@ class KernelTable(Generic[CallT, InterfaceT]):
         self._check(call)
         if call.facts is not None:
             raise CallSpecError(
-                f"{self._owner}: expected a call spec without device facts, received facts={call.facts}; leave facts out: "
+                f"{self._owner}: expected a call spec without device facts, received facts={call.facts}; leave facts "
+                "out: "
                 "they are read from the call's device (only key_for and explain take them stated)"
             )
         placed = _with_device(call)
-        known = _with_facts(placed)
+        if placed is not call:
+            return self.entry(placed)
+        known = _with_facts(call)
         kernel_type = self.types[select(self._owner, self.types, known).key]
         identity, factory = kernel_type.entry_for(known)
-        entry = self._build_once((kernel_type, identity), factory, placed)
-        if placed is call:
-            with self._guard:
-                self._entries_by_call[call] = entry
+        entry = self._build_once((kernel_type, identity), factory, call)
+        with self._guard:
+            self._entries_by_call[call] = entry
         return entry
 
-    def _build_once(self, identity: tuple[KernelType, Hashable], factory: Any, call: CallT) -> InterfaceT:
+    def _build_once(
+        self, identity: tuple[KernelType, Hashable], factory: Callable[[], object], call: CallT
+    ) -> InterfaceT:
         with self._guard:
             building = self._builds.setdefault(identity, threading.Lock())
         with building:
             entry = self._built_entries.get(identity)
             if entry is None:
                 with _current(call.device):
-                    entry = cast(InterfaceT, factory())
+                    entry = cast("InterfaceT", factory())
                 with self._guard:
                     self._built_entries[identity] = entry
+                if self._on_build is not None:
+                    self._on_build(entry)
         return entry
 
     def _check(self, call: CallT) -> None:
         if type(call) is not self.key.request:
             raise CallSpecError(
-                f"{self._owner}: expected a call spec of type {self.key.request.__name__}, received {call!r}; state the call "
+                f"{self._owner}: expected a call spec of type {self.key.request.__name__}, received {call!r}; state "
+                "the call "
                 f"as {self.key.request.__name__}(...)"
             )
         try:
@@ -112,7 +126,8 @@ class KernelTable(Generic[CallT, InterfaceT]):
 
     def _cannot_key(self, call: CallT) -> CallSpecError:
         return CallSpecError(
-            f"{self._owner}: expected a call spec whose every field can key a cache, received {call!r}; use numbers, strings, "
+            f"{self._owner}: expected a call spec whose every field can key a cache, received {call!r}; use numbers, "
+            "strings, "
             "dtypes and tuples"
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tileops_kernels.errors import TileOPsError
+from tileops_kernels.errors import BackendError, TileOPsError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,3 +69,19 @@ class ParameterTypeError(SignatureError, TypeError):
 
 class ResultError(SignatureError, RuntimeError):
     """What the implementation returned differs from what the signature promises."""
+
+
+class InstanceNotFoundError(TileOPsError, LookupError):
+    """A compiled or exported graph calls an op instance that this process does not hold."""
+
+
+class GradientError(TileOPsError, RuntimeError):
+    """Backward reached an op that is defined forward only."""
+
+
+class UnknownTargetError(BackendError, LookupError):
+    """No backend registered the target that was asked for."""
+
+
+class NoCallError(TileOPsError, RuntimeError):
+    """The record of a call is read before any call completed."""

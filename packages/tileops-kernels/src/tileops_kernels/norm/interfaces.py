@@ -37,8 +37,8 @@ class RMSNormFwdInterface(KernelInterface, Protocol):
 
         x: `[..., n]` or any shape whose trailing axes multiply to `n`; `call.dtype`; contiguous, at any storage offset;
         on the call's device; not written. It may hold no rows.
-        weight: `n` elements in the shape of the trailing axes, or None for ones; `call.dtype`; contiguous; same device; not
-        written.
+        weight: `n` elements in the shape of the trailing axes, or None for ones; `call.dtype`; contiguous; same device;
+        not written.
         Returns a new contiguous tensor of x's shape, dtype and device. Squares are summed in float32 and the result is
         rounded once. A row with NaN gives NaN in that row alone.
         """

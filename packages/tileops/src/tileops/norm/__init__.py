@@ -1,0 +1,22 @@
+"""Norm ops."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tileops.lazy import export
+
+if TYPE_CHECKING:
+    from tileops.norm.rms_norm import RMSNormFwdOp
+
+__all__ = ["RMSNormFwdOp"]
+
+_MODULES = {"RMSNormFwdOp": "rms_norm"}
+
+
+def __getattr__(name: str) -> object:
+    return export(__name__, _MODULES, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,57 @@
+"""What a call whose input requires a gradient does: the forward runs, the backward raises."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tileops.errors import GradientError
+
+_LIBRARY = torch.library.Library("tileops", "FRAGMENT")
+_LIBRARY.define(
+    "backward_refused(Tensor gradient, Tensor like, str op_name) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,)
+)
+
+
+def _refuse(gradient: Tensor, like: Tensor, op_name: str) -> Tensor:  # noqa: ARG001
+    raise GradientError(
+        f"{op_name}: backward through its output is not defined; expected a call that needs no gradient, received an "
+        "input with requires_grad=True; call it under torch.no_grad(), detach its inputs, or differentiate a reference "
+        "implementation"
+    )
+
+
+def _fake(gradient: Tensor, like: Tensor, op_name: str) -> Tensor:  # noqa: ARG001
+    return torch.empty_like(like)
+
+
+_LIBRARY.impl("backward_refused", _refuse, "CompositeExplicitAutograd")
+torch.library.register_fake("tileops::backward_refused", _fake, lib=_LIBRARY)
+
+
+def forward_only(operator: Any, op_name: str) -> type[torch.autograd.Function]:
+    """An autograd function around `operator(*inputs, instance_key)` whose backward raises GradientError.
+
+    The error comes from an operator of its own, at run time: raising while a compiler makes the backward graph would
+    break the forward too.
+    """
+
+    class ForwardOnly(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *arguments: Any) -> Any:
+            ctx.save_for_backward(*(value for value in arguments if isinstance(value, Tensor)))
+            ctx.passed = tuple(isinstance(value, Tensor) for value in arguments)
+            return operator(*arguments)
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: Any) -> Any:
+            gradient = next(value for value in gradients if value is not None)
+            saved = iter(ctx.saved_tensors)
+            return tuple(_OPERATOR(gradient, next(saved), op_name) if is_tensor else None for is_tensor in ctx.passed)
+
+    return ForwardOnly
+
+
+_OPERATOR = torch.ops.tileops.backward_refused.default

@@ -1,0 +1,47 @@
+"""Instance keys: the string by which an operator finds the op instance that it runs for."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import threading
+from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
+
+from tileops.errors import InstanceNotFoundError
+
+if TYPE_CHECKING:
+    from tileops.op.base import Op
+
+_INSTANCES: WeakValueDictionary[str, Op] = WeakValueDictionary()
+_COUNTERS: dict[str, itertools.count[int]] = {}
+_GUARD = threading.Lock()
+
+
+def register(op: Op, facts: object) -> str:
+    """A key for `op` that this process never uses again, the same in every run of the same program.
+
+    `facts` is everything that the fake of the op's operators depends on. Its digest is part of the key, so that a graph
+    cached on disk by another program is found only when those facts are equal.
+    """
+    digest = hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
+    stem = f"{type(op).__name__}-{digest}"
+    with _GUARD:
+        number = next(_COUNTERS.setdefault(stem, itertools.count()))
+        key = f"{stem}-{number}"
+        _INSTANCES[key] = op
+    return key
+
+
+def instance(key: str) -> Op:
+    """The live instance registered under `key`; raises InstanceNotFoundError, naming the op, when it is not there."""
+    try:
+        return _INSTANCES[key]
+    except KeyError:
+        name = key.split("-", 1)[0]
+        raise InstanceNotFoundError(
+            f"{name}: the compiled or exported graph calls instance {key}, expected that instance to be alive in this "
+            "process, "
+            f"received none; construct {name} with the same parameters, in the same order, before running the graph, "
+            "and keep it alive"
+        ) from None
