@@ -35,7 +35,9 @@ class ScaleInterface(KernelInterface, Protocol):
         """Run on `x`."""
         ...
 
-    __call__ = forward
+    def __call__(self, x: int) -> str:
+        """Run `forward`."""
+        ...
 
 
 SCALE: InterfaceKey[ScaleCall, ScaleInterface] = InterfaceKey("scale", ScaleInterface, ScaleCall)

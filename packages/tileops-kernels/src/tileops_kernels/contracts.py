@@ -20,7 +20,7 @@ def check_contracts(owner: str, key: InterfaceKey[Any, Any], types: Mapping[str,
 
 
 def _check_shape(label: str, key: InterfaceKey[Any, Any], kernel_type: KernelType) -> None:
-    if not (isinstance(kernel_type, type) and Kernel in kernel_type.__mro__):
+    if Kernel not in getattr(kernel_type, "__mro__", ()):
         raise ContractTypeError(
             f"{label}: expected a class that inherits Kernel, received {kernel_type!r}; inherit Kernel and "
             f"{key.interface.__name__}"
@@ -37,11 +37,12 @@ def _check_shape(label: str, key: InterfaceKey[Any, Any], kernel_type: KernelTyp
         )
     expected = _parameters(key.interface)
     received = _parameters(kernel_type)
-    if getattr(kernel_type.forward, "__isabstractmethod__", False) or received != expected:
+    written = not getattr(inspect.getattr_static(kernel_type, "forward"), "__isabstractmethod__", False)
+    if not written or received != expected:
         raise ContractTypeError(
             f"{label}: expected {kernel_type.__name__}.forward{_text(expected)} as {key.interface.__name__} declares "
-            "it, "
-            f"received forward{_text(received)}; write forward with the interface's arguments"
+            f"it, received {'another forward' if written else 'none'}{_text(received)}; write forward with the "
+            "interface's arguments"
         )
 
 

@@ -25,7 +25,8 @@ class DeviceFacts:
 def device_facts(device: torch.device) -> DeviceFacts:
     """The facts of `device`, read once per device; a device type that TileOPs has no facts of gives zeros."""
     if device.type == "cuda":
-        return _cuda_facts(device.index if device.index is not None else torch.cuda.current_device())
+        index: int | None = device.index
+        return _cuda_facts(torch.cuda.current_device() if index is None else index)
     if device.type == "cpu":
         return DeviceFacts(arch=0, sm_count=torch.get_num_threads(), smem_budget=0)
     return DeviceFacts(arch=0, sm_count=0, smem_budget=0)
@@ -37,7 +38,7 @@ def _cuda_facts(index: int) -> DeviceFacts:
     return DeviceFacts(
         arch=10 * properties.major + properties.minor,
         sm_count=properties.multi_processor_count,
-        smem_budget=properties.shared_memory_per_block_optin,
+        smem_budget=properties.shared_memory_per_block_optin,  # type: ignore[attr-defined]  # missing in torch's stub
     )
 
 

@@ -15,7 +15,7 @@ class KernelInterface(Protocol):
 
     A concrete interface sets `request` to its call spec type, declares `forward` with its whole contract in the
     docstring (for each tensor the shape, dtype, layout, device and whether it is written; what is returned; what is
-    undefined), and sets `__call__ = forward` so that a call of an entry is typed.
+    undefined), and declares `__call__` alike, so that a call of an entry is typed.
     """
 
     request: ClassVar[type[CallSpec]]

@@ -147,9 +147,7 @@ def _with_facts(call: CallT) -> CallT:
 
 def _current(device: torch.device | None) -> AbstractContextManager[object]:
     """Makes `device` current while an entry is built; a device of another kind than the accelerator is left alone."""
-    if device is None or device.index is None or not torch.accelerator.is_available():
-        return nullcontext()
-    accelerator = torch.accelerator.current_accelerator()
-    if accelerator is None or accelerator.type != device.type:
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    if device is None or accelerator is None or accelerator.type != device.type:
         return nullcontext()
     return torch.accelerator.device_index(device.index)

@@ -44,7 +44,9 @@ class RMSNormFwdInterface(KernelInterface, Protocol):
         """
         ...
 
-    __call__ = forward
+    def __call__(self, x: Tensor, weight: Tensor | None) -> Tensor:
+        """Run `forward`."""
+        ...
 
 
 RMS_NORM: InterfaceKey[LayerNormCall, RMSNormFwdInterface] = InterfaceKey(
