@@ -1,0 +1,140 @@
+"""`Case`: one call of one op, with the sizes that may change from call to call."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from tileops_testing.inputs import Layout, TensorInput
+from tileops_testing.references import Reference
+from tileops_testing.subject import SubjectOp
+
+__all__ = ["CPU_ELEMENTS", "Case", "Inputs", "Size", "Sizes", "capped_sizes"]
+
+Size = int | tuple[int, ...]
+Sizes = Mapping[str, Size]
+Inputs = tuple[Tensor | None, ...]
+
+CPU_ELEMENTS = 64
+"""On CPU, the most that the axes of one free size multiply to."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One call of an op class: how to construct the op, and the inputs for any choice of the free sizes.
+
+    Attributes:
+        op: The op class, constructed with ``parameters`` by keyword.
+        label: Tells this case from the op's others, for example ``llama-8b-prefill-float16``.
+        parameters: The construction parameters.
+        sizes: The free sizes, those that a call decides and construction does not.
+        inputs: The inputs by name, in signature order, for a choice of free sizes; None for one that is not passed.
+        reference: What the op means.
+        second: Other free sizes, for calls that must not recompile; by default each is larger by one.
+        empty: Free sizes that leave no element; by default the last axis of the first one is zero.
+        seed: Of the random inputs.
+    """
+
+    op: Callable[..., SubjectOp]
+    label: str
+    parameters: Mapping[str, object]
+    inputs: Callable[[Sizes], Mapping[str, TensorInput | None]]
+    reference: Reference
+    sizes: Sizes
+    second: Sizes | None = None
+    empty: Sizes | None = None
+    seed: int = 0
+
+    @property
+    def op_name(self) -> str:
+        """The name of the op class."""
+        return self.op.__name__
+
+    @property
+    def id(self) -> str:
+        """``<op class>-<label>``, as reports name the case."""
+        return f"{self.op_name}-{self.label}"
+
+    def construct(self, target: str | None = None) -> SubjectOp:
+        """Return a fresh instance of the op."""
+        return self.op(**self.parameters, target=target)
+
+    def tensors(self, device: torch.device, *, layout: Layout | None = None, fresh: int = 0) -> Inputs:
+        """Return the inputs in signature order.
+
+        Args:
+            device: Where they lie.
+            layout: Replaces the layout of every input.
+            fresh: Other numbers give other values.
+        """
+        made: list[Tensor | None] = []
+        for position, spec in enumerate(self.inputs(self.sizes).values()):
+            if spec is None:
+                made.append(None)
+                continue
+            laid_out = spec if layout is None else spec.with_layout(layout)
+            made.append(laid_out.make(self.seed + 1000 * fresh + position, device))
+        return tuple(made)
+
+    def names(self) -> tuple[str, ...]:
+        """The names of the inputs, in signature order."""
+        return tuple(self.inputs(self.sizes))
+
+    def expected(self, inputs: Inputs) -> tuple[Tensor | None, ...]:
+        """Return the reference's outputs for ``inputs``; it writes the inputs that the op writes."""
+        return self.reference.outputs(inputs, self.parameters)
+
+    @property
+    def summed(self) -> int:
+        """The number of terms in the longest sum behind one output element."""
+        return self.reference.summed(self.parameters)
+
+    def capped(self, elements: int = CPU_ELEMENTS) -> Case:
+        """Return the case with free sizes small enough for a CPU; other sizes are what construction fixed."""
+        return replace(self, sizes=capped_sizes(self.sizes, elements))
+
+    def resized(self) -> Case | None:
+        """Return the case with other free sizes, or None when it has none."""
+        second = self.second if self.second is not None else _grown(self.sizes)
+        return None if second is None else replace(self, sizes=second)
+
+    def emptied(self) -> Case | None:
+        """Return the case with a free size of zero, or None when it has no free axis."""
+        empty = self.empty if self.empty is not None else _emptied(self.sizes)
+        return None if empty is None else replace(self, sizes=empty)
+
+
+def capped_sizes(sizes: Sizes, elements: int) -> Sizes:
+    """Return ``sizes`` with every axis cut so that the axes of each free size multiply to ``elements`` at most."""
+    capped: dict[str, Size] = {}
+    for name, size in sizes.items():
+        if isinstance(size, int):
+            capped[name] = min(size, elements)
+            continue
+        axes = list(size)
+        while math.prod(axes) > elements:
+            longest = max(range(len(axes)), key=axes.__getitem__)
+            others = math.prod(axis for index, axis in enumerate(axes) if index != longest)
+            axes[longest] = max(1, elements // others) if others < elements else axes[longest] // 2
+        capped[name] = tuple(axes)
+    return capped
+
+
+def _grown(sizes: Sizes) -> Sizes | None:
+    grown: dict[str, Size] = {
+        name: size + 1 if isinstance(size, int) else tuple(axis + 1 for axis in size) for name, size in sizes.items()
+    }
+    return None if grown == dict(sizes) else grown
+
+
+def _emptied(sizes: Sizes) -> Sizes | None:
+    for name, size in sizes.items():
+        if isinstance(size, int):
+            return {**sizes, name: 0}
+        if size:
+            return {**sizes, name: (*size[:-1], 0)}
+    return None

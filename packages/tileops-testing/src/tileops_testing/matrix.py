@@ -1,0 +1,138 @@
+"""The matrix of a suite: one row per op and case, kept as JSON and printed as a table."""
+
+from __future__ import annotations
+
+import io
+import json
+import platform
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+__all__ = ["MatrixRow", "circumstances", "matrix_path", "not_run_message", "render", "write"]
+
+_PACKAGES = ("tileops", "tileops-kernels", "torch", "tilelang")
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixRow:
+    """What one suite found on one case of one op. ``outcome`` is ``passed``, ``failed`` or ``not run``."""
+
+    suite: str
+    device: str
+    op: str
+    case: str
+    outcome: str
+    reason: str = ""
+    checks: Sequence[Mapping[str, str]] = ()
+    seconds: float = 0.0
+
+    def to_json(self) -> str:
+        """Return the row as JSON, as it travels in a test report."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> MatrixRow:
+        """Return the row that `to_json` wrote."""
+        return cls(**json.loads(text))
+
+
+def circumstances(device: str, root: Path) -> dict[str, Any]:
+    """Return where and on what a run was made: device, versions, commit."""
+    return {
+        "device": device,
+        "device_name": _device_name(device),
+        "python": platform.python_version(),
+        "versions": {name: _version(name) for name in _PACKAGES},
+        "commit": _commit(root),
+    }
+
+
+def matrix_path(root: Path, suite: str, device: str) -> Path:
+    """Return where the matrix of a suite lies."""
+    return root / "build" / "matrix" / f"{suite}-{device}.json"
+
+
+def write(root: Path, suite: str, device: str, rows: Iterable[MatrixRow]) -> Path:
+    """Write the rows of one suite and return the file.
+
+    Rows that an earlier run of the same code on the same device wrote for other cases stay, so that a suite can run
+    in parts.
+    """
+    path = matrix_path(root, suite, device)
+    facts = circumstances(device, root)
+    merged = _earlier_rows(path, facts)
+    merged.update({(row.op, row.case): asdict(row) for row in rows})
+    ordered = [merged[key] for key in sorted(merged)]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"suite": suite, **facts, "rows": ordered}, indent=1) + "\n", encoding="utf-8")
+    return path
+
+
+def _earlier_rows(path: Path, facts: Mapping[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
+    if not path.is_file():
+        return {}
+    earlier = json.loads(path.read_text(encoding="utf-8"))
+    if any(earlier.get(name) != value for name, value in facts.items()):
+        return {}
+    return {(row["op"], row["case"]): row for row in earlier["rows"]}
+
+
+def render(suite: str, device: str, rows: Sequence[MatrixRow], *, width: int = 120) -> str:
+    """Return the table of one suite: a line per op and case, failed and not run ones with their reason."""
+    table = Table(title=f"{suite} on {device}", title_justify="left")
+    for heading in ("op", "case", "outcome", "checks", "s", "reason"):
+        table.add_column(heading, overflow="fold")
+    for row in sorted(rows, key=lambda row: (row.op, row.case)):
+        passed = sum(check["outcome"] == "passed" for check in row.checks)
+        applicable = sum(check["outcome"] != "not applicable" for check in row.checks)
+        counted = f"{passed}/{applicable}" if row.checks else ""
+        reason = row.reason.splitlines()[0] if row.reason else ""
+        table.add_row(row.op, row.case, row.outcome, counted, f"{row.seconds:.1f}", reason)
+    output = io.StringIO()
+    Console(file=output, width=width, color_system=None).print(table)
+    return output.getvalue()
+
+
+def not_run_message(rows: Iterable[MatrixRow]) -> str | None:
+    """Return one line naming every op that a suite did not run, or None when all were run."""
+    by_reason: dict[tuple[str, str], set[str]] = {}
+    for row in rows:
+        if row.outcome == "not run":
+            by_reason.setdefault((row.suite, row.reason), set()).add(row.op)
+    if not by_reason:
+        return None
+    return "; ".join(
+        f"{suite}: not run for {', '.join(sorted(ops))} ({reason})" for (suite, reason), ops in sorted(by_reason.items())
+    )
+
+
+def _device_name(device: str) -> str:
+    if device.startswith("cuda"):
+        import torch
+
+        return torch.cuda.get_device_name(torch.device(device))
+    return platform.processor() or platform.machine()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _commit(root: Path) -> str | None:
+    try:
+        found = subprocess.run(
+            ["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=False, timeout=10
+        )
+    except OSError:
+        return None
+    return found.stdout.strip() or None

@@ -1,0 +1,38 @@
+"""`Reference`: what an op means, and how long the sums behind one element of its result are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+__all__ = ["Reference"]
+
+
+def _one_term(parameters: Mapping[str, object]) -> int:
+    del parameters
+    return 1
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """An op's meaning as a plain function, called with tensors in signature order and parameters by keyword.
+
+    Attributes:
+        function: Returns the op's outputs in float64 or float32, or as integers where the op does; an input that the
+            op writes, it writes too.
+        summed: From the construction parameters, the number of terms in the longest sum behind one output element.
+        roundings: How often the op rounds a value to the output's dtype on the way.
+    """
+
+    function: Callable[..., Tensor | tuple[Tensor | None, ...] | None]
+    summed: Callable[[Mapping[str, object]], int] = _one_term
+    roundings: int = 1
+
+    def outputs(self, inputs: tuple[Tensor | None, ...], parameters: Mapping[str, object]) -> tuple[Tensor | None, ...]:
+        """Return the reference's results for one call, always as a tuple."""
+        result = self.function(*inputs, **parameters)
+        if result is None:
+            return ()
+        return result if isinstance(result, tuple) else (result,)

@@ -1,0 +1,168 @@
+"""The compile suite: a cold `torch.compile(fullgraph=True)` gives one node, eager's values, and serves other sizes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch._dynamo.exc import Unsupported
+
+from tileops_testing.cases import Case, Inputs
+from tileops_testing.errors import CheckFailure
+from tileops_testing.fakes import TensorFacts, assert_facts, fake_outputs
+from tileops_testing.graphs import RecordingBackend
+from tileops_testing.numerics import assert_identical
+from tileops_testing.subject import SubjectOp, outputs_of
+from tileops_testing.suites.suite import Check, Checks, assert_outputs, cloned, kernels_of
+
+__all__ = ["CompileContractSuite"]
+
+_UNPACKING = frozenset({"_operator.getitem"})
+"""What a graph may call beside the op's operators: taking one of several outputs."""
+
+_OPCHECKS = (
+    "test_schema",
+    "test_autograd_registration",
+    "test_faketensor",
+    "test_aot_dispatch_static",
+    "test_aot_dispatch_dynamic",
+)
+
+
+@dataclass(frozen=True)
+class CompileContractSuite:
+    """Calls from compiled code."""
+
+    name: str = "compile_contract"
+    backend: str = "inductor"
+
+    def unavailable(self, case: Case, device: torch.device) -> str | None:
+        """Return the reason when the op class has no compile boundary."""
+        del device
+        return None if _operators(case) else f"{case.op_name} has no compile boundary (compile_op_names is empty)"
+
+    def run(self, case: Case, *, device: torch.device, target: str | None = None) -> tuple[Check, ...]:
+        """Check one case: cold capture, single node, eager's values, strides, dynamic sizes, opcheck."""
+        checks = Checks(self.name, case, device)
+        recording = RecordingBackend(self.backend)
+        inputs = case.tensors(device)
+        promised = fake_outputs(case.construct(target), inputs)
+        outputs: tuple[Tensor | None, ...] = ()
+        with checks.check("cold"):
+            outputs = _cold_call(case, recording, inputs, target)
+        if checks.failed:
+            return checks.finish()
+        with checks.check("one node"):
+            assert_one_node(case, recording)
+        with checks.check("equals eager"):
+            _assert_equals_eager(case, inputs, outputs, promised, target)
+        with checks.check("strides"):
+            assert_facts(promised, outputs, situation="compiled call")
+        second = case.resized()
+        if second is None:
+            checks.not_applicable("dynamic", "the op has no free size")
+        else:
+            with checks.check("dynamic"):
+                _assert_compiles_once(case, second, device, target, self.backend)
+        with checks.check("opcheck"):
+            _opcheck(case, recording)
+        return checks.finish()
+
+
+def _operators(case: Case) -> tuple[str, ...]:
+    operators: tuple[str, ...] = getattr(case.op, "compile_op_names", ())
+    return operators
+
+
+def _cold_call(
+    case: Case, recording: RecordingBackend, inputs: Inputs, target: str | None
+) -> tuple[Tensor | None, ...]:
+    """The first call ever of a fresh instance happens inside a compiled function."""
+    torch._dynamo.reset()
+    op = case.construct(target)
+    if kernels_of(op):
+        raise CheckFailure(f"a fresh instance holds {len(kernels_of(op))} kernels; construction must build none")
+    compiled = torch.compile(_caller(op), fullgraph=True, dynamic=False, backend=recording)
+    try:
+        return outputs_of(compiled(*cloned_with_layout(inputs)))
+    except Unsupported as error:
+        raise CheckFailure(f"a graph break, which fullgraph=True refuses: {error}") from error
+
+
+def cloned_with_layout(inputs: Inputs) -> Inputs:
+    """Return copies of the inputs that keep their strides."""
+    return tuple(None if tensor is None else tensor.clone(memory_format=torch.preserve_format) for tensor in inputs)
+
+
+def _caller(op: SubjectOp):  # type: ignore[no-untyped-def]
+    def call(*tensors: Tensor | None) -> object:
+        return op(*tensors)
+
+    return call
+
+
+def assert_one_node(case: Case, recording: RecordingBackend) -> None:
+    """Raise unless one graph was captured, whose call nodes are one operator of the op and its unpacking."""
+    if len(recording.graphs) != 1:
+        raise CheckFailure(f"one graph expected, {len(recording.graphs)} captured: a graph break in the call")
+    names = [name for name in recording.names() if name not in _UNPACKING]
+    operators = _operators(case)
+    if len(names) != 1 or names[0] not in operators:
+        raise CheckFailure(f"one call node out of {list(operators)} expected, captured {names}")
+
+
+def _assert_equals_eager(
+    case: Case,
+    inputs: Inputs,
+    outputs: tuple[Tensor | None, ...],
+    promised: tuple[TensorFacts | None, ...],
+    target: str | None,
+) -> None:
+    copies = cloned(inputs)
+    eager = outputs_of(case.construct(target)(*cloned_with_layout(inputs)))
+    for position, (compiled, value) in enumerate(zip(outputs, eager, strict=True)):
+        if compiled is not None and value is not None:
+            assert_identical(compiled, value, what=f"output {position}, compiled against eager")
+    assert_outputs(case, outputs, case.expected(copies), promised)
+
+
+def _assert_compiles_once(
+    case: Case, second: Case, device: torch.device, target: str | None, backend: str
+) -> None:
+    """With ``dynamic=True`` the graph compiled for one choice of free sizes serves another."""
+    torch._dynamo.reset()
+    recording = RecordingBackend(backend)
+    op = case.construct(target)
+    compiled = torch.compile(_caller(op), fullgraph=True, dynamic=True, backend=recording)
+    for shaped in (case, second):
+        inputs = shaped.tensors(device)
+        promised = fake_outputs(case.construct(target), inputs)
+        expected = shaped.expected(cloned(inputs))
+        outputs = outputs_of(compiled(*inputs))
+        assert_facts(promised, outputs, situation=f"dynamic call with sizes {dict(shaped.sizes)}")
+        assert_outputs(shaped, outputs, expected, promised)
+    if len(recording.graphs) != 1 and not _specialised_by_torch(case):
+        raise CheckFailure(
+            f"sizes {dict(case.sizes)} and {dict(second.sizes)} need one graph with dynamic=True, "
+            f"compiled {len(recording.graphs)}"
+        )
+
+
+def _specialised_by_torch(case: Case) -> bool:
+    """Whether a free axis is 0 or 1, which torch itself compiles apart."""
+    axes = [axis for size in case.sizes.values() for axis in (size if isinstance(size, tuple) else (size,))]
+    return any(axis in (0, 1) for axis in axes)
+
+
+def _opcheck(case: Case, recording: RecordingBackend) -> None:
+    calls = [call for name in _operators(case) for graph in recording.graphs for call in graph.operator_calls(name)]
+    if not calls:
+        raise CheckFailure("no operator call captured that opcheck could repeat")
+    for call in calls:
+        results = torch.library.opcheck(
+            call.operator, call.args, call.kwargs, test_utils=_OPCHECKS, raise_exception=False
+        )
+        for name, result in results.items():
+            if result != "SUCCESS":
+                raise CheckFailure(f"{name} of {call.operator}: {result}")

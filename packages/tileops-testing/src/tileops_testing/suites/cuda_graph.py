@@ -1,0 +1,146 @@
+"""The CUDA-graph suite: after one warm call, a captured call replays right on new data and on any stream."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tileops_testing.cases import Case, Inputs
+from tileops_testing.errors import CheckFailure
+from tileops_testing.fakes import TensorFacts, fake_outputs
+from tileops_testing.graphs import CudaGraphRecorder, GraphRecorder, copy_into
+from tileops_testing.inputs import poison
+from tileops_testing.subject import SubjectOp, outputs_of
+from tileops_testing.suites.suite import Check, Checks, assert_outputs, cloned, kernels_of, written_by
+
+__all__ = ["CudaGraphSuite"]
+
+
+@dataclass(frozen=True)
+class CudaGraphSuite:
+    """Calls captured into a CUDA graph. Another ``recorder`` than CUDA's lets the suite itself be tested anywhere."""
+
+    name: str = "cuda_graph"
+    recorder: Callable[[], GraphRecorder] = CudaGraphRecorder
+    device_type: str = "cuda"
+
+    def unavailable(self, case: Case, device: torch.device) -> str | None:
+        """Return the reason when ``device`` cannot capture graphs."""
+        del case
+        if device.type == self.device_type:
+            return None
+        return f"CUDA graphs need a CUDA device, the device is {device}"
+
+    def run(self, case: Case, *, device: torch.device, target: str | None = None) -> tuple[Check, ...]:
+        """Check one case: refusal of a cold capture, capture, replay on new data, replay on a side stream."""
+        checks = Checks(self.name, case, device)
+        op = case.construct(target)
+        inputs = case.tensors(device)
+        promised = fake_outputs(case.construct(target), inputs)
+        with checks.check("cold capture is refused"):
+            _assert_cold_capture_refused(op, case, inputs, self.recorder())
+        with checks.check("warm call"):
+            expected = case.expected(cloned(inputs))
+            assert_outputs(case, outputs_of(op(*inputs)), expected, promised)
+        captured = _Captured(op, case, inputs, promised, self.recorder())
+        with checks.check("capture builds and waits for nothing"):
+            captured.capture()
+        if not captured.recorded:
+            return checks.finish()
+        with checks.check("replay on new data"):
+            captured.assert_replays(fresh=1)
+        with checks.check("replay on a side stream"), _side_stream(device):
+            captured.assert_replays(fresh=2)
+        return checks.finish()
+
+
+class _Captured:
+    """One call of an op captured over fixed storage."""
+
+    def __init__(
+        self,
+        op: SubjectOp,
+        case: Case,
+        inputs: Inputs,
+        promised: tuple[TensorFacts | None, ...],
+        recorder: GraphRecorder,
+    ) -> None:
+        self._op, self._case, self._inputs = op, case, inputs
+        self._promised, self._recorder = promised, recorder
+        self._outputs: tuple[Tensor | None, ...] = ()
+        self.recorded = False
+
+    def capture(self) -> None:
+        """Capture the call; building a kernel or synchronising meanwhile is an error."""
+        built = kernels_of(self._op)
+        with _synchronising_raises(self._inputs):
+            self._outputs = self._recorder.capture(lambda: outputs_of(self._op(*self._inputs)))
+        self.recorded = True
+        after = kernels_of(self._op)
+        if [id(kernel) for kernel in built] != [id(kernel) for kernel in after]:
+            raise CheckFailure(f"capturing went from {len(built)} kernels to {len(after)}")
+
+    def assert_replays(self, *, fresh: int) -> None:
+        """Poison the outputs, put new data into the inputs' storage, replay, and compare."""
+        for output in self._outputs:
+            if output is not None and not any(output is tensor for tensor in self._inputs):
+                poison(output)
+        device = next(tensor.device for tensor in self._inputs if tensor is not None)
+        values = self._case.tensors(device, fresh=fresh)
+        copy_into(self._inputs, values)
+        expected = self._case.expected(cloned(values))
+        self._recorder.replay()
+        assert_outputs(self._case, self._outputs, expected, self._promised)
+        self._assert_effect(values)
+
+    def _assert_effect(self, values: Inputs) -> None:
+        written = written_by(self._op)
+        for name, tensor, value in zip(self._case.names(), self._inputs, values, strict=True):
+            if tensor is not None and value is not None and name not in written and not torch.equal(tensor, value):
+                raise CheckFailure(f"input {name}: the replay changed it, the call must not write it")
+
+
+def _assert_cold_capture_refused(op: SubjectOp, case: Case, inputs: Inputs, recorder: GraphRecorder) -> None:
+    """Capturing a call that was never made raises an error that names the op and asks for a warm-up call."""
+    try:
+        recorder.capture(lambda: op(*inputs))
+    except RuntimeError as error:
+        message = str(error)
+        if case.op_name not in message or "warm" not in message:
+            raise CheckFailure(
+                f"expected an error naming {case.op_name} and asking for a warm-up call, received: {message}"
+            ) from error
+        return
+    raise CheckFailure("a call that was never made was captured without an error")
+
+
+@contextlib.contextmanager
+def _synchronising_raises(inputs: Inputs) -> Iterator[None]:
+    """While active on a CUDA device, an operation that waits for the device raises."""
+    if not any(tensor is not None and tensor.is_cuda for tensor in inputs):
+        yield
+        return
+    mode = torch.cuda.get_sync_debug_mode()
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(mode)
+
+
+@contextlib.contextmanager
+def _side_stream(device: torch.device) -> Iterator[None]:
+    """Make a stream of its own current, ordered after and before the work of the present one."""
+    if device.type != "cuda":
+        yield
+        return
+    present, side = torch.cuda.current_stream(device), torch.cuda.Stream(device)
+    side.wait_stream(present)
+    with torch.cuda.stream(side):
+        yield
+    present.wait_stream(side)

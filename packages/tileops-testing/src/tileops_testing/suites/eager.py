@@ -1,0 +1,147 @@
+"""The eager suite: values, record, effect, strides and layouts of plain calls, and what a second call builds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tileops_testing.cases import Case, Inputs
+from tileops_testing.errors import CheckFailure
+from tileops_testing.fakes import TensorFacts, assert_facts, fake_outputs
+from tileops_testing.inputs import LAYOUTS, poisoned_allocations
+from tileops_testing.numerics import assert_close, assert_identical
+from tileops_testing.subject import SubjectOp, outputs_of
+from tileops_testing.suites.suite import Check, Checks, assert_outputs, cloned, kernels_of, written_by
+
+__all__ = ["EagerSuite"]
+
+
+@dataclass(frozen=True)
+class EagerSuite:
+    """Plain calls on real tensors."""
+
+    name: str = "eager"
+
+    def unavailable(self, case: Case, device: torch.device) -> str | None:
+        """Eager calls run on every device that torch has."""
+        del case, device
+        return None
+
+    def run(self, case: Case, *, device: torch.device, target: str | None = None) -> tuple[Check, ...]:
+        """Check one case: output, record, effect, strides, second call, layouts, zero size."""
+        checks = Checks(self.name, case, device)
+        op = case.construct(target)
+        inputs = case.tensors(device)
+        promised = fake_outputs(case.construct(target), inputs)
+        copies, untouched = cloned(inputs), cloned(inputs)
+        expected = case.expected(copies)
+        outputs = _call(op, inputs)
+        with checks.check("output"):
+            assert_outputs(case, outputs, expected, promised)
+        with checks.check("record"):
+            _assert_recorded(op, case, inputs)
+        with checks.check("effect"):
+            _assert_effect(op, case, inputs, copies, untouched)
+            _assert_own_storage(op, inputs, outputs)
+        with checks.check("strides"):
+            assert_facts(promised, outputs)
+        with checks.check("second call"):
+            _assert_builds_nothing(op, case, device, target)
+        with checks.check("layouts"):
+            _assert_layouts(op, case, device, target)
+        empty = case.emptied()
+        if empty is None:
+            checks.not_applicable("zero size", "the op has no free axis")
+        else:
+            with checks.check("zero size"):
+                _assert_zero_size(empty, device, target)
+        return checks.finish()
+
+
+def _call(op: SubjectOp, inputs: Inputs) -> tuple[Tensor | None, ...]:
+    with poisoned_allocations():
+        return outputs_of(op(*inputs))
+
+
+def _assert_recorded(op: SubjectOp, case: Case, inputs: Inputs) -> None:
+    tensors = op.last_call.tensors
+    for name, tensor in zip(case.names(), inputs, strict=True):
+        recorded = tensors.get(name)
+        if tensor is None:
+            if recorded is not None:
+                raise CheckFailure(f"{name}: was not passed, the record holds {recorded}")
+            continue
+        if recorded is None:
+            raise CheckFailure(f"{name}: was passed, the record lacks it; it holds {', '.join(tensors)}")
+        if tuple(recorded.shape) != tuple(tensor.shape) or recorded.dtype != tensor.dtype:
+            raise CheckFailure(f"{name}: {tuple(tensor.shape)} {tensor.dtype} was passed, the record holds {recorded}")
+
+
+def _assert_effect(op: SubjectOp, case: Case, inputs: Inputs, copies: Inputs, untouched: Inputs) -> None:
+    """A written input holds what the reference wrote into its copy; every other input is as it was."""
+    written = written_by(op)
+    for name, tensor, copy, before in zip(case.names(), inputs, copies, untouched, strict=True):
+        if tensor is None or copy is None or before is None:
+            continue
+        if name in written:
+            assert_close(tensor, copy, dtype=before.dtype, summed=case.summed, what=f"written input {name}")
+        else:
+            assert_identical(tensor, before, what=f"input {name}, which the call must not write")
+
+
+def _assert_own_storage(op: SubjectOp, inputs: Inputs, outputs: tuple[Tensor | None, ...]) -> None:
+    """An output shares storage with an input only by being that very object, and with another output never."""
+    seen = {tensor.untyped_storage().data_ptr(): tensor for tensor in inputs if tensor is not None and tensor.numel()}
+    for position, output in enumerate(outputs):
+        if output is None or output.numel() == 0:
+            continue
+        owner = seen.setdefault(output.untyped_storage().data_ptr(), output)
+        if owner is not output:
+            raise CheckFailure(f"output {position} shares storage with an input or another output")
+
+
+def _assert_builds_nothing(op: SubjectOp, case: Case, device: torch.device, target: str | None) -> None:
+    """A second call with equal metadata, and one with other free sizes, use the kernels that are there."""
+    built = kernels_of(op)
+    if target is None and not built and not _is_empty(case):
+        raise CheckFailure("the first call left no kernel in iter_kernels()")
+    again = case.tensors(device, fresh=1)
+    expected = case.expected(cloned(again))
+    promised = fake_outputs(case.construct(target), again)
+    assert_outputs(case, _call(op, again), expected, promised)
+    after = kernels_of(op)
+    if [id(kernel) for kernel in built] != [id(kernel) for kernel in after]:
+        raise CheckFailure(f"a call with equal shapes and dtypes went from {len(built)} kernels to {len(after)}")
+
+
+def _is_empty(case: Case) -> bool:
+    return any(spec is not None and 0 in spec.shape for spec in case.inputs(case.sizes).values())
+
+
+def _assert_layouts(op: SubjectOp, case: Case, device: torch.device, target: str | None) -> None:
+    """In every layout the call gives, bit for bit, what it gives on dense copies, with the promised strides."""
+    if _is_empty(case) or written_by(op):
+        return
+    for layout in LAYOUTS[1:]:
+        inputs = case.tensors(device, layout=layout)
+        dense = tuple(None if tensor is None else tensor.clone(memory_format=torch.contiguous_format) for tensor in inputs)
+        promised = fake_outputs(case.construct(target), inputs)
+        outputs = _call(op, inputs)
+        assert_facts(promised, outputs, situation=f"{layout} inputs")
+        for position, (output, value) in enumerate(zip(outputs, _call(op, dense), strict=True)):
+            if output is not None and value is not None:
+                assert_identical(output, value, what=f"{layout} inputs: output {position} against dense inputs")
+
+
+def _assert_zero_size(case: Case, device: torch.device, target: str | None) -> None:
+    """A call without elements gives what the signature says and builds no kernel unless it has something to write."""
+    op = case.construct(target)
+    inputs = case.tensors(device)
+    promised: tuple[TensorFacts | None, ...] = fake_outputs(case.construct(target), inputs)
+    outputs = _call(op, inputs)
+    assert_facts(promised, outputs, situation="zero size")
+    assert_outputs(case, outputs, case.expected(cloned(inputs)), promised)
+    if all(output is None or output.numel() == 0 for output in outputs) and kernels_of(op):
+        raise CheckFailure("a call that writes no element built a kernel")

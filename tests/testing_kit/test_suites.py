@@ -1,0 +1,110 @@
+"""The suites catch every way in which a toy op is wrong, and pass the right one."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tileops_testing.errors import CheckFailure
+from tileops_testing.suites import Check, CompileContractSuite, CudaGraphSuite, EagerSuite
+
+from . import toys
+
+CPU = torch.device("cpu")
+COMPILE = CompileContractSuite(backend="aot_eager")
+GRAPH = CudaGraphSuite(recorder=toys.HostRecorder, device_type="cpu")
+
+
+def names(checks: tuple[Check, ...]) -> list[str]:
+    return [check.name for check in checks if check.outcome == "passed"]
+
+
+def test_eager_passes_a_right_op() -> None:
+    """Every check of the eager suite passes on an op that is right."""
+    checks = EagerSuite().run(toys.doubling_case(toys.Doubling), device=CPU)
+    assert names(checks) == ["output", "record", "effect", "strides", "second call", "layouts", "zero size"]
+
+
+@pytest.mark.parametrize(
+    ("op", "message"),
+    [
+        (toys.WrongKernel, r"output: output 0: 1 of 15 elements disagree; worst at \[2, 4\]: expected .*, received "),
+        (toys.UnwrittenTail, r"worst at \[2, 4\]: expected .*, received nan \(NaN against a number\)"),
+        (toys.WritesInput, r"effect: input x, which the call must not write: .* elements disagree"),
+        (toys.RowStrideIgnored, r"layouts: transposed inputs: output 0 against dense inputs"),
+        (toys.StridesOfInput, r"layouts: transposed inputs: output 0: strides: the fake promises \(1, 3\), .* \(5, 1\)"),
+        (toys.StaleInput, r"second call: output 0: 15 of 15 elements disagree"),
+        (toys.BuildsEachTime, r"second call: a call with equal shapes and dtypes went from 1 kernels to 2"),
+        (toys.WrongRecord, r"record: x: was passed, the record lacks it"),
+        (toys.BuildsOnEmpty, r"zero size: a call that writes no element built a kernel"),
+    ],
+)
+def test_eager_catches(op: type[toys.Doubling], message: str) -> None:
+    """The eager suite fails a wrong op, and its report says which check, which element and both values."""
+    with pytest.raises(CheckFailure, match=message):
+        EagerSuite().run(toys.doubling_case(op), device=CPU)
+
+
+def test_compile_contract_passes_a_right_op() -> None:
+    """Every check of the compile suite passes on an op that is right."""
+    checks = COMPILE.run(toys.doubling_case(toys.Doubling), device=CPU)
+    assert names(checks) == ["cold", "one node", "equals eager", "strides", "dynamic", "opcheck"]
+
+
+@pytest.mark.parametrize(
+    ("op", "message"),
+    [
+        (toys.GraphBreak, r"cold: a graph break, which fullgraph=True refuses: Call to `torch._dynamo.graph_break\(\)`"),
+        (toys.SecondNode, r"one node: one call node out of \['tileops_toys::double'\] expected, captured .*'Tensor.abs'"),
+        (toys.Specialises, r"dynamic: .* need one graph with dynamic=True, compiled 2"),
+        (toys.UnwrittenTail, r"equals eager"),
+        (toys.WritesInput, r"opcheck: test_schema of tileops_toys.double.default: .*mutate"),
+    ],
+)
+def test_compile_contract_catches(op: type[toys.Doubling], message: str) -> None:
+    """The compile suite fails a graph break, a second node, a specialised size, an undeclared write."""
+    with pytest.raises(CheckFailure, match=message):
+        COMPILE.run(toys.doubling_case(op), device=CPU)
+
+
+def test_compile_contract_says_why_an_op_without_boundary_is_not_run() -> None:
+    """An op class without operators is reported as not run, with the reason."""
+
+    class NoBoundary(toys.Doubling):
+        compile_op_names = ()
+
+    reason = COMPILE.unavailable(toys.doubling_case(NoBoundary), CPU)
+    assert reason == "NoBoundary has no compile boundary (compile_op_names is empty)"
+
+
+def test_cuda_graph_passes_a_right_op() -> None:
+    """Every check of the graph suite passes on an op that is right."""
+    checks = GRAPH.run(toys.doubling_case(toys.Doubling), device=CPU)
+    assert names(checks) == [
+        "cold capture is refused",
+        "warm call",
+        "capture builds and waits for nothing",
+        "replay on new data",
+        "replay on a side stream",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("op", "message"),
+    [
+        (toys.StaleInput, r"replay on new data: output 0: 15 of 15 elements disagree"),
+        (toys.UnwrittenTail, r"replay on new data: .*worst at \[2, 4\]: expected .*, received "),
+        (toys.WritesInput, r"replay on new data: input x: the replay changed it"),
+        (toys.BuildsWhileCapturing, r"cold capture is refused: a call that was never made was captured without an error"),
+        (toys.BuildsEachTime, r"capture builds and waits for nothing: capturing went from 2 kernels to 3"),
+    ],
+)
+def test_cuda_graph_catches(op: type[toys.Doubling], message: str) -> None:
+    """The graph suite fails a stale input, an unwritten element, an undeclared write, a build while capturing."""
+    with pytest.raises(CheckFailure, match=message):
+        GRAPH.run(toys.doubling_case(op), device=CPU)
+
+
+def test_cuda_graph_says_why_it_is_not_run_without_cuda() -> None:
+    """On a device that captures no graphs the suite gives the reason."""
+    reason = CudaGraphSuite().unavailable(toys.doubling_case(toys.Doubling), CPU)
+    assert reason == "CUDA graphs need a CUDA device, the device is cpu"
