@@ -1,0 +1,1 @@
+"""Building programs: naming, compiling, keeping on disk and loading them, for CPU and for CUDA."""

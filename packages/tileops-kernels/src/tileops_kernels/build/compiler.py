@@ -1,0 +1,147 @@
+"""The host's C++ compiler: which one it is, its flags, and running it within a time limit."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import platform
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from tileops_kernels.errors import BuildError
+
+FLAGS = (
+    "-O3",
+    "-std=c++17",
+    "-fPIC",
+    "-shared",
+    "-fopenmp",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fno-strict-aliasing",
+    "-D__FAST_MATH__=1",
+    "-march=native" if platform.machine() == "x86_64" else "-mcpu=native",
+)
+"""IEEE semantics stay: NaN, infinities, signed zeros and denormals.
+
+The macro (not the option -ffast-math, which drops NaN and flushes denormals for the whole thread) makes glibc declare its
+vector functions; aliasing is not strict because generated code reads float32 bits through integer pointers.
+"""
+
+CANDIDATES = ("g++", "c++", "clang++")
+LAST_LINES = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Compiler:
+    """A C++ compiler: the command, and what it says of its version."""
+
+    command: tuple[str, ...]
+    version: str
+
+
+def find_compiler(owner: str) -> Compiler:
+    """The compiler that `CXX` names, else the first of g++, c++ and clang++ on the path.
+
+    Raises BuildError for `owner` when there is none.
+    """
+    return _find(os.environ.get("CXX", ""), os.environ.get("PATH", ""), owner)
+
+
+@cache
+def cpu_identity() -> str:
+    """The machine and a digest of its instruction set, as Linux reports it for the first processor."""
+    features = ""
+    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+        for line in file:
+            name, _, value = line.partition(":")
+            if name.strip() in ("flags", "Features"):
+                features = " ".join(sorted(value.split()))
+                break
+    return f"{platform.machine()}-{hashlib.sha256(features.encode()).hexdigest()}"
+
+
+def require_platform(owner: str) -> None:
+    """Raise BuildError for `owner` on a platform that CPU programs are not built for."""
+    if sys.platform != "linux" or platform.machine() not in ("x86_64", "aarch64"):
+        raise BuildError(
+            f"{owner}: CPU programs are built on Linux x86-64 and aarch64; received {sys.platform} {platform.machine()}; "
+            "run on one of those"
+        )
+
+
+def run_compiler(command: Sequence[str], *, owner: str, limit: float) -> None:
+    """Run `command` to its end; raises BuildError for `owner` when it fails or takes more than `limit` seconds."""
+    shown = shlex.join(command)
+    try:
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True
+        )
+    except OSError as error:
+        raise BuildError(
+            f"{owner}: the C++ compiler could not be started: {error}; command: {shown}; set CXX to a working compiler"
+        ) from error
+    try:
+        output, _ = process.communicate(timeout=limit)
+    except subprocess.TimeoutExpired as error:
+        raise BuildError(
+            f"{owner}: the C++ compiler ran for more than {limit:g} s and was stopped; command: {shown}; "
+            "retry on a less busy machine, or set CXX to another compiler"
+        ) from error
+    finally:
+        if process.returncode is None:
+            _stop(process)
+    if process.returncode != 0:
+        raise BuildError(
+            f"{owner}: the C++ compiler failed with exit code {process.returncode}: "
+            f"{last_lines(output.decode(errors='replace'))}; command: {shown}; set CXX to a working compiler"
+        )
+
+
+def last_lines(output: str) -> str:
+    """The last lines of a command's output, on one line."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    return " | ".join(lines[-LAST_LINES:]) or "no output"
+
+
+@cache
+def _find(stated: str, path: str, owner: str) -> Compiler:
+    if stated:
+        command = tuple(shlex.split(stated))
+        names = command[:1]
+    else:
+        command, names = (), CANDIDATES
+    for name in names:
+        if (found := shutil.which(name, path=path)) is not None:
+            command = (found, *command[1:])
+            return Compiler(command, _version(command, owner))
+    raise BuildError(
+        f"{owner}: no C++ compiler found; expected {'CXX=' + stated if stated else 'one of ' + ', '.join(CANDIDATES)} on "
+        "PATH, received none; install one (Debian and Ubuntu: apt install g++) or set CXX"
+    )
+
+
+def _version(command: tuple[str, ...], owner: str) -> str:
+    try:
+        ran = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=60, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise BuildError(
+            f"{owner}: the C++ compiler {shlex.join(command)} does not run: {error}; expected it to print its version; set "
+            "CXX to a working compiler"
+        ) from error
+    return f"{Path(command[0]).resolve()} {ran.stdout.partition(chr(10))[0]}"
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """Kill the compiler and what it started (it leads a session of its own)."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()

@@ -1,0 +1,116 @@
+"""CPU programs: lowered to C++ by TileLang, compiled by the host's compiler, kept on disk, loaded and called by ctypes."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from tileops_kernels.build import compiler, launcher
+from tileops_kernels.build.cache import CacheFolder, StoredLibrary, cache_folder
+from tileops_kernels.build.compiler import Compiler
+from tileops_kernels.build.launcher import CPUFunction, LibrarySource, RowSplit
+from tileops_kernels.build.lowering import lower_to_c
+from tileops_kernels.build.once import Once
+from tileops_kernels.build.program import Program
+from tileops_kernels.errors import BuildError
+
+SUBFOLDER = "cpu"
+FORMAT = 1
+"""Raised when what is stored in an entry changes its meaning."""
+
+
+class CPUBuilder:
+    """Builds and loads CPU programs, each once in this process and, through the cache folder, once on this machine."""
+
+    def __init__(self, folder: Callable[[], CacheFolder] = cache_folder, *, limit: float = 300.0) -> None:
+        self._folder = folder
+        self._limit = limit
+        self._loaded: Once[str, CPUFunction] = Once()
+
+    def load(self, program: Program, *, owner: str) -> CPUFunction:
+        """The loaded function of `program`; `owner` says in errors which kernel type asked, and for which call.
+
+        A program that was built before is loaded without importing TileLang. Raises BuildError when it cannot be built,
+        and CacheError when the cache folder is unsafe; the next call tries again.
+        """
+        owner = f"{owner}: {program}"
+        compiler.require_platform(owner)
+        found = compiler.find_compiler(owner)
+        key = _key(program, found)
+        return self._loaded.get(key, partial(self._obtain, program, found, key, owner))
+
+    def _obtain(self, program: Program, found: Compiler, key: str, owner: str) -> CPUFunction:
+        folder = self._folder()
+        stored = folder.find(SUBFOLDER, key)
+        if stored is None:
+            with folder.building(SUBFOLDER, key) as staging:
+                stored = folder.find(SUBFOLDER, key) or self._build(program, found, key, owner, staging)
+        return _load(stored, owner)
+
+    def _build(self, program: Program, found: Compiler, key: str, owner: str, staging: Path) -> StoredLibrary:
+        source = _source(program, owner)
+        text, library = staging / "program.cpp", staging / "program.so"
+        text.write_text(source.text, encoding="utf-8")
+        command = [*found.command, *compiler.FLAGS, "-o", str(library), str(text)]
+        compiler.run_compiler(command, owner=owner, limit=self._limit)
+        facts = {"program": str(program), "compiler": found.version, "types": list(source.types)}
+        return self._folder().store(key, library, facts)
+
+
+def _key(program: Program, found: Compiler) -> str:
+    """What decides the library: the program, how it is built, by which compiler, and for which instruction set."""
+    facts = {
+        "format": FORMAT,
+        "program": program.digest(),
+        "build": _build_digest(),
+        "flags": compiler.FLAGS,
+        "compiler": found.version,
+        "cpu": compiler.cpu_identity(),
+    }
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def _build_digest() -> str:
+    """A digest of the texts that stand around a generated program in its library."""
+    return hashlib.sha256(Path(launcher.__file__).read_bytes() + launcher.prelude_text().encode()).hexdigest()
+
+
+def _source(program: Program, owner: str) -> LibrarySource:
+    """Trace and lower `program`: its builder returns a prim_func, or one with the RowSplit that shares it among threads."""
+    built = program.build()
+    prim_func, split = built if isinstance(built, tuple) else (built, None)
+    if split is not None and not isinstance(split, RowSplit):
+        raise BuildError(
+            f"{owner}: the builder returned {type(split).__name__} beside its prim_func; expected a RowSplit; return one"
+        )
+    generated, order = lower_to_c(prim_func)
+    return launcher.library_source(generated, order, split)
+
+
+def _load(stored: StoredLibrary, owner: str) -> CPUFunction:
+    types = stored.facts.get("types")
+    try:
+        library = ctypes.CDLL(str(stored.path))
+    except OSError as error:
+        raise BuildError(
+            f"{owner}: the compiled library cannot be loaded: {error}; set TILEOPS_CACHE_DIR to a folder from which "
+            "libraries may be loaded, and install the OpenMP runtime of the compiler"
+        ) from error
+    if not isinstance(types, list):
+        raise BuildError(
+            f"{owner}: {stored.path} has an index without the types of its arguments; expected one that this package wrote; "
+            "delete the file"
+        )
+    return launcher.entry_point(library, types)
+
+
+_BUILDER = CPUBuilder()
+
+
+def load(program: Program, *, owner: str) -> CPUFunction:
+    """The loaded function of `program`, from this process, the cache folder or a build; see `CPUBuilder.load`."""
+    return _BUILDER.load(program, owner=owner)

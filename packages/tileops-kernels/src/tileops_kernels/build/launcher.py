@@ -1,0 +1,131 @@
+"""The source of a CPU library: the generated program behind our prelude, and a launcher that shares rows among threads."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from tileops_kernels.errors import BuildError
+
+ENTRY_POINT = "tileops_run"
+"""The function that a CPU library exports: the program's arguments in order, its sizes, then the number of threads."""
+
+GRAIN = 32768
+"""Elements that are worth a thread of their own: below twice this a call stays on the calling thread.
+
+Waking a second thread costs 3 to 8 us, in which one core handles about this many elements.
+"""
+
+CPUFunction: TypeAlias = Callable[..., None]
+"""A loaded program: addresses of the tensors, scalars, sizes, and the number of threads, all positional."""
+
+_PRELUDE = Path(__file__).with_name("prelude.h")
+_INCLUDE = "#include <tl_templates/cpp/common.h>"
+_SIGNATURE = re.compile(r"^int32_t (\w+)\(([^)]*)\) \{$", re.MULTILINE)
+
+_SCALARS: Mapping[str, type[ctypes._SimpleCData[int] | ctypes._SimpleCData[float] | ctypes._SimpleCData[bool]]] = {
+    "float": ctypes.c_float,
+    "double": ctypes.c_double,
+    "int8_t": ctypes.c_int8,
+    "int16_t": ctypes.c_int16,
+    "int32_t": ctypes.c_int32,
+    "int64_t": ctypes.c_int64,
+    "bool": ctypes.c_bool,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RowSplit:
+    """How the work of a program is shared among threads: each takes a range of one of its sizes.
+
+    `size` names the size that is split, `advance` for each tensor that moves with it the elements of one step, and `work`
+    the elements that one step handles, which decides how many threads are worth waking.
+    """
+
+    size: str
+    advance: Mapping[str, int]
+    work: int
+
+
+@dataclass(frozen=True, slots=True)
+class LibrarySource:
+    """C++ text to compile, and the C types of its entry point's arguments."""
+
+    text: str
+    types: tuple[str, ...]
+
+
+def prelude_text() -> str:
+    """The header text that stands in for TileLang's."""
+    return _PRELUDE.read_text(encoding="utf-8")
+
+
+def library_source(generated: str, order: Sequence[str], split: RowSplit | None) -> LibrarySource:
+    """The whole source of a library.
+
+    `generated` is TileLang's C text, which holds one function whose parameters are in an order of its own; `order` names
+    the program's parameters in the order that callers use, and sizes that it does not name follow.
+    """
+    matches = _SIGNATURE.findall(generated)
+    if len(matches) != 1 or _INCLUDE not in generated:
+        raise BuildError(
+            f"generated CPU source: expected one function and the line {_INCLUDE}, received {len(matches)} functions; "
+            "write the program as one prim_func, and install the TileLang version that this package names"
+        )
+    function, parameters = matches[0]
+    types = dict(reversed(parameter.rsplit(" ", 1)) for parameter in parameters.split(", "))
+    if unused := [name for name in order if name not in types]:
+        raise BuildError(
+            f"generated CPU source of {function}: parameters {', '.join(unused)} of the program are not used; expected every "
+            f"parameter in use, received {parameters}; leave unused parameters out of the prim_func"
+        )
+    names = [*order, *(name for name in types if name not in order)]
+    launcher = _launcher(function, list(types), {name: types[name] for name in names}, split)
+    text = generated.replace(_INCLUDE, prelude_text(), 1) + launcher
+    return LibrarySource(text, (*(types[name] for name in names), "int32_t"))
+
+
+def entry_point(library: ctypes.CDLL, types: Sequence[str]) -> CPUFunction:
+    """The typed entry point of a loaded library."""
+    function = library[ENTRY_POINT]
+    function.argtypes = [ctypes.c_void_p if name.endswith("*") else _SCALARS[name] for name in types]
+    function.restype = None
+    return function
+
+
+def _launcher(function: str, passed: Sequence[str], types: Mapping[str, str], split: RowSplit | None) -> str:
+    """C++ text of the entry point, which calls `function` once or on one range of rows in each thread."""
+    parameters = ", ".join(f"{kind} {name}" for name, kind in types.items())
+    head = f'\nextern "C" void {ENTRY_POINT}({parameters}, int32_t threads) {{\n'
+    whole = f"{function}({', '.join(passed)});"
+    if split is None:
+        return f"{head}  (void)threads;\n  {whole}\n}}\n"
+    arguments = {name: f"{name} + first * {step}" for name, step in split.advance.items()}
+    arguments[split.size] = "count"
+    part = f"{function}({', '.join(arguments.get(name, name) for name in passed)});"
+    rows = split.size
+    return f"""{head}\
+  int64_t parts = {rows} * (int64_t){split.work} / {GRAIN};
+  if (parts > threads) parts = threads;
+  if (parts > {rows}) parts = {rows};
+  if (parts <= 1 || omp_in_parallel()) {{
+    {whole}
+    return;
+  }}
+  #pragma omp parallel num_threads(threads)
+  {{
+    int64_t team = omp_get_num_threads() < parts ? omp_get_num_threads() : parts;
+    int64_t part = omp_get_thread_num();
+    if (part < team) {{
+      int64_t rest = {rows} % team;
+      int64_t first = {rows} / team * part + (part < rest ? part : rest);
+      int64_t count = {rows} / team + (part < rest ? 1 : 0);
+      {part}
+    }}
+  }}
+}}
+"""

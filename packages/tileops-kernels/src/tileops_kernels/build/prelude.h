@@ -1,0 +1,68 @@
+// What every generated CPU program starts from, in place of TileLang's own header, which takes four times as long to
+// compile. Functions named tileops_* are called by the macros of tileops_kernels.macros.
+#pragma once
+
+#include <math.h>
+#include <omp.h>
+#include <stdint.h>
+
+extern "C" {
+
+#if defined(__F16C__)
+
+typedef float tileops_float8 __attribute__((vector_size(32), aligned(4), may_alias));
+typedef float tileops_native_float8 __attribute__((vector_size(32)));
+typedef short tileops_short8 __attribute__((vector_size(16), aligned(2), may_alias));
+typedef short tileops_native_short8 __attribute__((vector_size(16)));
+
+// target[0:count] = float32 values of the float16 bits source[0:count]
+static inline int32_t tileops_load_float16(int16_t *source, float *target, int32_t count) {
+  int32_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    tileops_native_short8 bits = *(tileops_short8 *)(source + i);
+    *(tileops_float8 *)(target + i) = __builtin_ia32_vcvtph2ps256(bits);
+  }
+  if (i < count) {
+    tileops_native_short8 bits = {0, 0, 0, 0, 0, 0, 0, 0};
+    for (int32_t k = i; k < count; ++k) bits[k - i] = source[k];
+    tileops_native_float8 values = __builtin_ia32_vcvtph2ps256(bits);
+    for (int32_t k = i; k < count; ++k) target[k] = values[k - i];
+  }
+  return 0;
+}
+
+// target[0:count] = float16 bits of source[0:count], rounded to nearest even
+static inline int32_t tileops_store_float16(float *source, int16_t *target, int32_t count) {
+  int32_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    tileops_native_float8 values = *(tileops_float8 *)(source + i);
+    *(tileops_short8 *)(target + i) = __builtin_ia32_vcvtps2ph256(values, 0);
+  }
+  if (i < count) {
+    tileops_native_float8 values = {0, 0, 0, 0, 0, 0, 0, 0};
+    for (int32_t k = i; k < count; ++k) values[k - i] = source[k];
+    tileops_native_short8 bits = __builtin_ia32_vcvtps2ph256(values, 0);
+    for (int32_t k = i; k < count; ++k) target[k] = bits[k - i];
+  }
+  return 0;
+}
+
+#else
+
+typedef _Float16 tileops_float16 __attribute__((may_alias));
+
+static inline int32_t tileops_load_float16(int16_t *source, float *target, int32_t count) {
+  const tileops_float16 *values = (const tileops_float16 *)source;
+  for (int32_t i = 0; i < count; ++i) target[i] = (float)values[i];
+  return 0;
+}
+
+static inline int32_t tileops_store_float16(float *source, int16_t *target, int32_t count) {
+  tileops_float16 *values = (tileops_float16 *)target;
+  for (int32_t i = 0; i < count; ++i) values[i] = (_Float16)source[i];
+  return 0;
+}
+
+#endif
+
+}  // extern "C"

@@ -1,0 +1,1 @@
+"""TileLang steps that families share; imported by program modules only."""

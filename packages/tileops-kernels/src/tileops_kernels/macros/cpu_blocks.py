@@ -1,0 +1,53 @@
+"""Blocks of a row on a CPU: reading them into float32 locals and writing them back in the storage dtype.
+
+TileLang's C backend has no 16-bit floats, so these tensors are passed as int16 bits.
+"""
+
+import tilelang.language as T  # noqa: N812
+
+BLOCK = 256
+"""Elements of a block: 1 KiB of float32, which stays in the first-level cache beside the row."""
+
+LANES = 32
+"""Partial sums kept side by side: four vector registers of eight, enough to hide the latency of an addition."""
+
+
+def storage_dtype(dtype):
+    """The TileLang dtype in which a CPU program takes tensors of `dtype`."""
+    return dtype if dtype == "float32" else "int16"
+
+
+@T.macro
+def load_block(source, row, column, target, width, dtype):
+    """target[0:width] = source[row, column : column + width] as float32."""
+    if dtype == "float16":
+        T.evaluate(
+            T.call_extern(
+                "int32", "tileops_load_float16", T.address_of(source[row, column]), T.address_of(target[0]), width
+            )
+        )
+    elif dtype == "bfloat16":
+        for i in T.serial(width):
+            target[i] = T.reinterpret(T.cast(source[row, column + i], "int32") << 16, "float32")
+    else:
+        for i in T.serial(width):
+            target[i] = source[row, column + i]
+
+
+@T.macro
+def store_block(source, target, row, column, width, dtype):
+    """target[row, column : column + width] = source[0:width], rounded to nearest even; NaN stays NaN."""
+    if dtype == "float16":
+        T.evaluate(
+            T.call_extern(
+                "int32", "tileops_store_float16", T.address_of(source[0]), T.address_of(target[row, column]), width
+            )
+        )
+    elif dtype == "bfloat16":
+        for i in T.serial(width):
+            bits = T.reinterpret(source[i], "uint32")
+            rounded = (bits + T.uint32(0x7FFF) + ((bits >> T.uint32(16)) & T.uint32(1))) >> T.uint32(16)
+            target[row, column + i] = T.cast(T.if_then_else(T.isnan(source[i]), T.uint32(0x7FC0), rounded), "int16")
+    else:
+        for i in T.serial(width):
+            target[row, column + i] = source[i]
