@@ -1,0 +1,216 @@
+"""The errors of a call that does not fit its signature: one line each, made only when a check has failed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import torch
+
+from tileops.errors import (
+    ArgumentError,
+    DeviceError,
+    DTypeError,
+    ExpressionError,
+    LayoutError,
+    ResultError,
+    RuleError,
+    ShapeError,
+)
+from tileops.manifest.expressions import Expression, ShapeItem, Spread
+from tileops.manifest.primitives import show_dtype, show_shape
+from tileops.manifest.source import evaluate
+from tileops.manifest.spelling import spell
+from tileops.manifest.trees import free_names
+
+if TYPE_CHECKING:
+    from tileops.manifest.model import Formula, OpEntry, TensorType
+    from tileops.manifest.record import OutputFacts
+
+
+def one_of(words: tuple[str, ...]) -> str:
+    """Return `a, b or c`."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+def show_value(value: object) -> str:
+    """Return a value as errors write it."""
+    return show_dtype(value) if isinstance(value, torch.dtype) else repr(value)
+
+
+class Messages:
+    """Makes the errors of one op."""
+
+    def __init__(self, entry: OpEntry, parameters: tuple[str, ...]) -> None:
+        self.op = entry.name
+        self.signature = entry.signature
+        self.parameters = parameters
+
+    def not_a_tensor(self, name: str, received: object) -> ArgumentError:
+        """Return the error for an argument that is not a tensor."""
+        if received is None:
+            return ArgumentError(f"{self.op}: {name}: expected a Tensor, received None; pass {name}")
+        kind = type(received).__name__
+        return ArgumentError(f"{self.op}: {name}: expected a Tensor, received {kind}; pass a torch.Tensor")
+
+    def presence(self, passed: Mapping[str, bool], values: Mapping[str, object]) -> ArgumentError | RuleError:
+        """Return the error for a combination of passed tensors and parameter values that no branch accepts."""
+        settled = {name: values[name] for name in self.parameters if name in values}
+        for tensor in self.signature.inputs:
+            if isinstance(tensor.optional, bool):
+                continue
+            wanted = bool(evaluate(tensor.optional.tree, settled, passed))
+            if wanted != passed[tensor.name]:
+                expected, mend = ("a Tensor", "pass it") if wanted else ("None", "leave it out")
+                received = "a Tensor" if passed[tensor.name] else "None"
+                return ArgumentError(
+                    f"{self.op}: {tensor.name}: expected {expected}, received {received}; "
+                    f"it is required exactly when {tensor.optional.text}: {mend}"
+                )
+        for rule in self.signature.shape_rules:
+            try:
+                if evaluate(rule.tree, settled, passed) is False:
+                    return self._broken(rule, settled, passed)
+            except ExpressionError:
+                continue
+        given = [name for name, there in passed.items() if there]
+        return RuleError(
+            f"{self.op}: no form of the signature takes {', '.join(given)} together; see its manifest entry"
+        )
+
+    def dtype_choice(self, name: str, allowed: tuple[str, ...], received: torch.dtype) -> DTypeError:
+        """Return the error for a dtype that is not among those of its index."""
+        return DTypeError(
+            f"{self.op}: {name}: expected dtype {one_of(allowed)}, received {show_dtype(received)}; "
+            f"convert {name} with .to(torch.{allowed[0]})"
+        )
+
+    def dtype(self, name: str, written: str, expected: torch.dtype, received: torch.dtype) -> DTypeError:
+        """Return the error for a dtype that differs from what other tensors or parameters settle."""
+        wanted = show_dtype(expected)
+        reason = "" if written == wanted else f" ({written})"
+        return DTypeError(
+            f"{self.op}: {name}: expected dtype {wanted}{reason}, received {show_dtype(received)}; "
+            f"convert {name} with .to(torch.{wanted})"
+        )
+
+    def dtype_combination(self, received: Mapping[str, torch.dtype]) -> DTypeError:
+        """Return the error for dtypes that are each allowed, but not together."""
+        rows = [", ".join(f"{key}={value}" for key, value in row.items()) for row in self.signature.dtype_combos]
+        shown = ", ".join(f"{key}={show_dtype(value)}" for key, value in received.items())
+        return DTypeError(
+            f"{self.op}: dtypes: expected {one_of(tuple(rows))}, received {shown}; convert the inputs to one of these rows"
+        )
+
+    def device(self, name: str, first: str, expected: object, received: object) -> DeviceError:
+        """Return the error for a tensor on another device than the call's."""
+        because = f", as {first} has" if first else ""
+        return DeviceError(
+            f"{self.op}: {name}: expected device {expected}{because}, received device {received}; move {name} with .to('{expected}')"
+        )
+
+    def contiguous(self, name: str, strides: tuple[int, ...]) -> LayoutError:
+        """Return the error for a tensor that has to be contiguous."""
+        return LayoutError(
+            f"{self.op}: {name}: expected a contiguous tensor, received strides {show_shape(strides)}; pass {name}.contiguous()"
+        )
+
+    def shape(
+        self, tensor: TensorType, items: tuple[ShapeItem, ...], received: tuple[int, ...], values: Mapping[str, object]
+    ) -> ShapeError:
+        """Return the error for a shape that does not fit, with what is known of the expected one filled in."""
+        present = {name: True for name in values}
+        parts = [_filled(item, values, present) for item in items]
+        expected = show_shape([part for part, _ in parts])
+        used = {name: values[name] for item in items for name in sorted(free_names(item)) if name in values}
+        reason = f" for {', '.join(f'{name}={show_value(value)}' for name, value in used.items())}" if used else ""
+        return ShapeError(
+            f"{self.op}: {tensor.name}: expected shape {expected}{reason}, received {show_shape(received)}; "
+            f"{_mend(tensor.name, parts, expected)}"
+        )
+
+    def rule(self, place: int, values: Mapping[str, object], present: Mapping[str, bool]) -> RuleError:
+        """Return the error for a refinement that does not hold."""
+        return self._broken(self.signature.shape_rules[place], values, present)
+
+    def _broken(self, rule: Formula, values: Mapping[str, object], present: Mapping[str, bool]) -> RuleError:
+        read = sorted(free_names(rule.tree))
+        shown = [f"{name}={show_value(values[name])}" for name in read if name in values]
+        shown += [
+            f"{name} {'passed' if present[name] else 'not passed'}"
+            for name in read
+            if name in present and name not in values
+        ]
+        subject = read[0] if read else "call"
+        return RuleError(
+            f"{self.op}: {subject}: expected {rule.text}, received {', '.join(shown) or 'a call'}; change what it reads so that it holds"
+        )
+
+    def failed(self, written: str, error: Exception) -> RuleError:
+        """Return the error for a declared expression that has no value for this call."""
+        return RuleError(
+            f"{self.op}: {written}: expected a value, received none: {error}; pass arguments for which it has one"
+        )
+
+    def result(self, output: OutputFacts, device: object, received: object) -> ResultError:
+        """Return the error for a returned value that is not what the signature promises."""
+        promised = f"{show_dtype(output.dtype)} {show_shape(output.shape)} on {device}, contiguous"
+        return ResultError(
+            f"{self.op}: {output.name}: expected {promised}, received {_describe(received)}; the implementation has to return that"
+        )
+
+    def result_count(self, names: tuple[str, ...], received: object) -> ResultError:
+        """Return the error for a wrong number of returned values."""
+        expected = (
+            "None"
+            if not names
+            else f"{len(names)} values ({', '.join(names)})"
+            if len(names) > 1
+            else f"one Tensor ({names[0]})"
+        )
+        count = (
+            f"{type(received).__name__} of {len(received)}"
+            if isinstance(received, tuple | list)
+            else type(received).__name__
+        )
+        return ResultError(
+            f"{self.op}: result: expected {expected}, received {count}; the implementation has to return that"
+        )
+
+    def result_object(self, name: str, of: str) -> ResultError:
+        """Return the error for a result that has to be a tensor of the caller and is another object."""
+        return ResultError(
+            f"{self.op}: {name}: expected the very tensor passed as {of}, received another; return {of} itself"
+        )
+
+
+def _describe(received: object) -> str:
+    if not isinstance(received, torch.Tensor):
+        return type(received).__name__
+    layout = "" if received.is_contiguous() else f", strides {show_shape(received.stride())}"
+    return f"{show_dtype(received.dtype)} {show_shape(received.shape)} on {received.device}{layout}"
+
+
+def _filled(item: ShapeItem, values: Mapping[str, object], present: Mapping[str, bool]) -> tuple[str, bool]:
+    tree: Expression = item.value if isinstance(item, Spread) else item
+    text = spell(tree)
+    if free_names(tree) <= set(values):
+        try:
+            found = evaluate(tree, values, present)
+        except ExpressionError:
+            found = None
+        if isinstance(found, tuple | list):
+            return ", ".join(map(str, found)), True
+        if found is not None:
+            return str(found), True
+    return (f"*{text}" if isinstance(item, Spread) else text), False
+
+
+def _mend(name: str, parts: list[tuple[str, bool]], expected: str) -> str:
+    filled = [text for text, known in parts if known and text]
+    if filled and len(parts) > len(filled) and not parts[0][1] and all(known for _, known in parts[1:]):
+        axes = ", ".join(filled)
+        return (
+            f"pass {name} whose last axis is {axes}" if ", " not in axes else f"pass {name} whose last axes are {axes}"
+        )
+    return f"pass {name} of shape {expected}"

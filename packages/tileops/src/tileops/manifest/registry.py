@@ -1,0 +1,163 @@
+"""Finding entries by op name; each file is read on the first request for one of its ops."""
+
+from __future__ import annotations
+
+import functools
+import re
+from importlib import resources
+from typing import TYPE_CHECKING, Final
+
+from tileops.errors import ManifestError, UnknownOpError
+from tileops.manifest.parse import parse_sums, parse_text
+from tileops.manifest.reading import suggestion
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from importlib.resources.abc import Traversable
+
+    from tileops.manifest.model import OpEntry, Problem, SumType
+    from tileops.manifest.names import OpName
+    from tileops.manifest.workloads import WorkloadCase
+
+_TOP_LEVEL_KEY: Final = re.compile(r"^([A-Za-z_]\w*)[ ]*:", re.MULTILINE)
+
+
+class ManifestFile:
+    """One file of entries: its family, its text, and its entries once they are read."""
+
+    def __init__(self, family: str, path: Traversable, registry: Registry) -> None:
+        self.family = family
+        self.name = f"{family}/{path.name}"
+        self._path = path
+        self._registry = registry
+
+    @functools.cached_property
+    def text(self) -> str:
+        """The YAML text."""
+        return self._path.read_text(encoding="utf-8")
+
+    @functools.cached_property
+    def op_names(self) -> tuple[str, ...]:
+        """The names of the ops that the text declares, found without parsing it."""
+        return tuple(_TOP_LEVEL_KEY.findall(self.text))
+
+    @functools.cached_property
+    def _parsed(self) -> tuple[dict[str, OpEntry], list[Problem]]:
+        sums, _ = self._registry.sums
+        return parse_text(self.text, f"manifests/{self.name}", sums)
+
+    @property
+    def entries(self) -> Mapping[str, OpEntry]:
+        """The entries that have no problem."""
+        return self._parsed[0]
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """Every problem of the text."""
+        return tuple(self._parsed[1])
+
+
+class Registry:
+    """The entries under one folder of manifests."""
+
+    def __init__(self, root: Traversable) -> None:
+        self._root = root
+
+    @functools.cached_property
+    def files(self) -> tuple[ManifestFile, ...]:
+        """Every manifest file, by family and name."""
+        folders = sorted((folder for folder in self._root.iterdir() if folder.is_dir()), key=lambda folder: folder.name)
+        return tuple(
+            ManifestFile(folder.name, path, self)
+            for folder in folders
+            for path in sorted(folder.iterdir(), key=lambda path: path.name)
+            if path.name.endswith(".yaml")
+        )
+
+    @functools.cached_property
+    def sums(self) -> tuple[Mapping[str, SumType], tuple[Problem, ...]]:
+        """The sum types that several entries share, and the problems of their file."""
+        path = self._root / "types.yaml"
+        if not path.is_file():
+            return {}, ()
+        found, problems = parse_sums(path.read_text(encoding="utf-8"), "manifests/types.yaml")
+        return found, tuple(problems)
+
+    @functools.cached_property
+    def _by_name(self) -> dict[str, ManifestFile]:
+        index: dict[str, ManifestFile] = {}
+        for file in self.files:
+            for name in file.op_names:
+                index.setdefault(name, file)
+        return index
+
+    def names(self) -> tuple[str, ...]:
+        """Return every op name, sorted."""
+        return tuple(sorted(self._by_name))
+
+    def families(self) -> tuple[str, ...]:
+        """Return every family, sorted."""
+        return tuple(sorted({file.family for file in self.files}))
+
+    def family(self, family: str) -> tuple[OpEntry, ...]:
+        """Return the entries of one family, in the order of their files."""
+        return tuple(entry for file in self.files if file.family == family for entry in file.entries.values())
+
+    def find(self, name: str) -> OpEntry | None:
+        """Return the entry of that name, or None when the manifest has none.
+
+        Raises:
+            ManifestError: the file that declares the op has problems in this entry.
+        """
+        file = self._by_name.get(name)
+        if file is None:
+            return None
+        entry = file.entries.get(name)
+        if entry is None:
+            raise ManifestError([*self.sums[1], *file.problems])
+        return entry
+
+    def entry(self, name: str) -> OpEntry:
+        """Return the entry of that name.
+
+        Raises:
+            UnknownOpError: the manifest has none.
+            ManifestError: the file that declares the op has problems in this entry.
+        """
+        found = self.find(name)
+        if found is None:
+            raise UnknownOpError(f"no op is named {name!r}; {suggestion(name, self.names())}")
+        return found
+
+
+@functools.cache
+def default() -> Registry:
+    """Return the registry of the manifests that this package carries."""
+    return Registry(resources.files("tileops") / "_manifests")
+
+
+def entry(name: OpName) -> OpEntry:
+    """Return the entry of an op."""
+    return default().entry(name)
+
+
+def find(name: str) -> OpEntry | None:
+    """Return the entry of that name, or None when the manifest has none."""
+    return default().find(name)
+
+
+def names() -> tuple[str, ...]:
+    """Return every op name, sorted."""
+    return default().names()
+
+
+def families() -> tuple[str, ...]:
+    """Return every family, sorted."""
+    return default().families()
+
+
+def cases(name: OpName) -> tuple[WorkloadCase, ...]:
+    """Return the cases that an op's workload rows give."""
+    from tileops.manifest import workloads
+
+    return workloads.cases(entry(name))

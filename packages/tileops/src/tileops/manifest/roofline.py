@@ -1,0 +1,70 @@
+"""The least work of a recorded call: arithmetic, and bytes moved."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tileops.errors import ExpressionError
+from tileops.manifest.source import compiled, run
+
+if TYPE_CHECKING:
+    from tileops.manifest.model import Formula, Roofline
+    from tileops.manifest.record import SignatureCall
+
+
+def flops(call: SignatureCall) -> int:
+    """Return the least arithmetic of a call, in operations.
+
+    Raises:
+        ExpressionError: the entry states none, or it has no value for this call.
+    """
+    roofline = _roofline(call)
+    if roofline.func is not None:
+        return _as_count(_function(roofline.func)(call)[0], call, roofline.func)
+    if roofline.flops is None:
+        raise ExpressionError(f"{call.branch.entry.name}: the manifest states no flops")
+    return _evaluated(roofline.flops, call)
+
+
+def bytes_moved(call: SignatureCall) -> int:
+    """Return the least bytes that a call reads and writes; by default each tensor once."""
+    roofline = call.branch.entry.roofline
+    if roofline is not None and roofline.func is not None:
+        return _as_count(_function(roofline.func)(call)[1], call, roofline.func)
+    if roofline is not None and roofline.bytes is not None:
+        return _evaluated(roofline.bytes, call)
+    return sum(found.reads + found.writes for found in call.traffic.values())
+
+
+def _roofline(call: SignatureCall) -> Roofline:
+    roofline = call.branch.entry.roofline
+    if roofline is None:
+        raise ExpressionError(f"{call.branch.entry.name}: the manifest states no roofline")
+    return roofline
+
+
+def _evaluated(formula: Formula, call: SignatureCall) -> int:
+    values = {**call.parameters, **call.indices}
+    function = _compiled(formula, tuple(values), tuple(call.branch.present.items()))
+    return _as_count(run(lambda: function(*values.values())), call, formula.text)
+
+
+@functools.lru_cache(maxsize=1024)
+def _compiled(formula: Formula, names: tuple[str, ...], present: tuple[tuple[str, bool], ...]) -> Callable[..., object]:
+    return compiled(formula.tree, names, dict(present))
+
+
+@functools.cache
+def _function(name: str) -> Callable[[SignatureCall], tuple[object, object]]:
+    module, _, attribute = name.rpartition(".")
+    function: Callable[[SignatureCall], tuple[object, object]] = getattr(importlib.import_module(module), attribute)
+    return function
+
+
+def _as_count(value: object, call: SignatureCall, declared: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ExpressionError(f"{call.branch.entry.name}: {declared} gives {value!r}, not a count")
+    return value

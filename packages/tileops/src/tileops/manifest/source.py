@@ -1,0 +1,160 @@
+"""Expressions to Python source: what is emitted consists of the language's own constructs and nothing else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from tileops.errors import ExpressionError
+from tileops.manifest.expressions import (
+    Attribute,
+    Binary,
+    Call,
+    Comparison,
+    Comprehension,
+    Conditional,
+    Expression,
+    Literal,
+    Logical,
+    Name,
+    Negative,
+    Not,
+    Slice,
+    Spread,
+    Subscript,
+    Tuple,
+)
+from tileops.manifest.kinds import DTYPE_NAMES
+from tileops.manifest.primitives import DTYPES, PRIMITIVES
+
+Presence = Mapping[str, bool]
+
+
+def function_alias(name: str) -> str:
+    """Return the name under which emitted source calls a primitive."""
+    return "_" + name.replace(".", "_")
+
+
+NAMESPACE: Final[dict[str, object]] = {
+    "__builtins__": {},
+    "_inf": math.inf,
+    **{function_alias(name): function for name, function in PRIMITIVES.items()},
+    **{f"_dtype_{name}": dtype for name, dtype in DTYPES.items()},
+}
+"""What emitted expressions can name, besides their own variables."""
+
+
+class Emitter:
+    """Emits expressions of one signature branch; `present` settles which tensors the branch has."""
+
+    def __init__(self, variables: Mapping[str, str], present: Presence) -> None:
+        self.variables = variables
+        self.present = present
+
+    def emit(self, expression: Expression | Spread) -> str:
+        """Return source whose value is the expression's."""
+        match expression:
+            case Literal(value):
+                return repr(value)
+            case Name(name):
+                return self._name(name)
+            case Negative(operand):
+                return f"(-{self.emit(operand)})"
+            case Not(operand):
+                return f"(not {self.emit(operand)})"
+            case Binary(operator, left, right):
+                return f"({self.emit(left)} {operator} {self.emit(right)})"
+            case Comparison(first, operators, rest):
+                links = (f"{operator} {self.emit(value)}" for operator, value in zip(operators, rest, strict=True))
+                return f"({self.emit(first)} {' '.join(links)})"
+            case Logical(operator, operands):
+                return "(" + f" {operator} ".join(self.emit(operand) for operand in operands) + ")"
+            case Conditional(condition, then, otherwise):
+                return f"({self.emit(then)} if {self.emit(condition)} else {self.emit(otherwise)})"
+            case Call():
+                return self._call(expression)
+            case Spread(value):
+                return f"*{self.emit(value)}"
+            case Attribute(value, "value"):
+                return self.emit(value)
+            case Attribute(value, field):
+                return f"{self.emit(value)}.{field}"
+            case Subscript(value, index):
+                return f"{self.emit(value)}[{self.emit(index)}]"
+            case Slice(value, start, stop):
+                bounds = ("" if start is None else self.emit(start), "" if stop is None else self.emit(stop))
+                return f"{self.emit(value)}[{bounds[0]}:{bounds[1]}]"
+            case Tuple(items):
+                return self.tuple(items)
+            case Comprehension(body, target, sequence):
+                inner = Emitter({**self.variables, target: target}, self.present)
+                return f"[{inner.emit(body)} for {target} in {self.emit(sequence)}]"
+
+    def tuple(self, items: tuple[Expression | Spread, ...]) -> str:
+        """Return source of a tuple; a single spread of a name is that name."""
+        if len(items) == 1 and isinstance(items[0], Spread):
+            return self.emit(items[0].value)
+        return "(" + "".join(f"{self.emit(item)}, " for item in items).rstrip(" ") + ")"
+
+    def _name(self, name: str) -> str:
+        if name in self.variables:
+            return self.variables[name]
+        if name in DTYPE_NAMES:
+            return f"_dtype_{name}"
+        if name == "inf":
+            return "_inf"
+        raise ExpressionError(f"{name!r} has no value here")
+
+    def _call(self, call: Call) -> str:
+        if call.function == "present":
+            return self._present(call)
+        if call.function not in PRIMITIVES:
+            raise ExpressionError(f"{call.function!r} is not a primitive")
+        arguments = [self.emit(argument) for argument in call.arguments]
+        arguments += [f"{key}={self.emit(value)}" for key, value in call.keywords]
+        return f"{function_alias(call.function)}({', '.join(arguments)})"
+
+    def _present(self, call: Call) -> str:
+        match call.arguments:
+            case (Name(name),) if name in self.present:
+                return repr(self.present[name])
+            case (Name(name),) if name in self.variables:
+                return f"({self.variables[name]} is not None)"
+        raise ExpressionError("present(name) asks about an optional tensor, a nullable parameter or out")
+
+
+def compiled(expression: Expression, names: tuple[str, ...], present: Presence) -> Callable[..., object]:
+    """Return a function of the names' values, in order, that gives the expression's value."""
+    body = Emitter({name: name for name in names}, present).emit(expression)
+    function: Callable[..., object] = eval(f"lambda {', '.join(names)}: {body}", NAMESPACE)  # noqa: S307 - closed source
+    return function
+
+
+def evaluate(expression: Expression, values: Mapping[str, object], present: Presence) -> object:
+    """Return the expression's value where the names have these values.
+
+    Raises:
+        ExpressionError: the expression reads another name, or has no value for these.
+    """
+    emitter = Emitter({name: f"_values[{name!r}]" for name in values}, present)
+    return run(lambda: eval(emitter.emit(expression), NAMESPACE, {"_values": values}))  # noqa: S307 - closed source
+
+
+def run(computation: Callable[[], object]) -> object:
+    """Return what a computation gives; every failure that an expression can have becomes one kind of error."""
+    try:
+        return computation()
+    except (
+        ArithmeticError,
+        AttributeError,
+        IndexError,
+        KeyError,
+        TypeError,
+        ValueError,
+        MemoryError,
+        RecursionError,
+    ) as error:
+        if isinstance(error, ExpressionError):
+            raise
+        raise ExpressionError(f"{type(error).__name__}: {error}") from error

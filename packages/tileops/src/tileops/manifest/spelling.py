@@ -1,0 +1,67 @@
+"""Expressions as text again, as an entry would write them."""
+
+from __future__ import annotations
+
+from tileops.manifest.expressions import (
+    Attribute,
+    Binary,
+    Call,
+    Comparison,
+    Comprehension,
+    Conditional,
+    Expression,
+    Literal,
+    Logical,
+    Name,
+    Negative,
+    Not,
+    Slice,
+    Spread,
+    Subscript,
+    Tuple,
+)
+
+_ATOMIC = (Literal, Name, Call, Attribute, Subscript, Slice, Tuple)
+
+
+def spell(tree: Expression | Spread) -> str:
+    """Return text that parses to the tree."""
+    match tree:
+        case Literal(value):
+            return repr(value)
+        case Name(name):
+            return name
+        case Negative(operand):
+            return f"-{_inner(operand)}"
+        case Not(operand):
+            return f"not {_inner(operand)}"
+        case Binary(operator, left, right):
+            return f"{_inner(left)} {operator} {_inner(right)}"
+        case Comparison(first, operators, rest):
+            links = (f"{operator} {_inner(value)}" for operator, value in zip(operators, rest, strict=True))
+            return f"{_inner(first)} {' '.join(links)}"
+        case Logical(operator, operands):
+            return f" {operator} ".join(_inner(operand) for operand in operands)
+        case Conditional(condition, then, otherwise):
+            return f"{_inner(then)} if {_inner(condition)} else {_inner(otherwise)}"
+        case Call(function, arguments, keywords):
+            spelled = [spell(argument) for argument in arguments] + [f"{key}={spell(value)}" for key, value in keywords]
+            return f"{function}({', '.join(spelled)})"
+        case Spread(value):
+            return f"*{_inner(value)}"
+        case Attribute(value, field):
+            return f"{_inner(value)}.{field}"
+        case Subscript(value, index):
+            return f"{_inner(value)}[{spell(index)}]"
+        case Slice(value, start, stop):
+            return f"{_inner(value)}[{'' if start is None else spell(start)}:{'' if stop is None else spell(stop)}]"
+        case Tuple(items):
+            return "(" + ", ".join(map(spell, items)) + (",)" if len(items) == 1 else ")")
+        case Comprehension(body, target, sequence):
+            return f"{spell(body)} for {target} in {spell(sequence)}"
+
+
+def _inner(tree: Expression) -> str:
+    text = spell(tree)
+    atomic = isinstance(tree, _ATOMIC) and not (isinstance(tree, Literal) and text.startswith("-"))
+    return text if atomic else f"({text})"

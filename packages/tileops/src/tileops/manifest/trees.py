@@ -1,0 +1,106 @@
+"""Walking an expression's tree, and rebuilding it with parts replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tileops.manifest.expressions import (
+    Attribute,
+    Binary,
+    Call,
+    Comparison,
+    Comprehension,
+    Conditional,
+    Expression,
+    Literal,
+    Logical,
+    Name,
+    Negative,
+    Not,
+    Slice,
+    Spread,
+    Subscript,
+    Tuple,
+)
+
+Substitute = Callable[[Expression], "Expression | None"]
+
+
+def children(expression: Expression | Spread) -> tuple[Expression | Spread, ...]:
+    """Return the direct parts of a tree."""
+    match expression:
+        case Literal() | Name():
+            return ()
+        case Negative(operand) | Not(operand):
+            return (operand,)
+        case Binary(_, left, right):
+            return (left, right)
+        case Comparison(first, _, rest):
+            return (first, *rest)
+        case Logical(_, operands):
+            return operands
+        case Conditional(condition, then, otherwise):
+            return (condition, then, otherwise)
+        case Call(_, arguments, keywords):
+            return (*arguments, *(value for _, value in keywords))
+        case Spread(value) | Attribute(value, _):
+            return (value,)
+        case Subscript(value, index):
+            return (value, index)
+        case Slice(value, start, stop):
+            return tuple(part for part in (value, start, stop) if part is not None)
+        case Tuple(items):
+            return items
+        case Comprehension(body, _, sequence):
+            return (sequence, body)
+
+
+def free_names(expression: Expression | Spread) -> frozenset[str]:
+    """Return the names that an expression reads, its comprehensions' own names excluded."""
+    if isinstance(expression, Name):
+        return frozenset({expression.name})
+    if isinstance(expression, Comprehension):
+        return free_names(expression.sequence) | (free_names(expression.body) - {expression.target})
+    return frozenset().union(*(free_names(child) for child in children(expression)))
+
+
+def rewrite(expression: Expression, substitute: Substitute) -> Expression:
+    """Return the tree with each part replaced for which `substitute` gives another; replaced parts are not entered."""
+    replaced = substitute(expression)
+    if replaced is not None:
+        return replaced
+
+    def inner(part: Expression) -> Expression:
+        return rewrite(part, substitute)
+
+    def item(part: Expression | Spread) -> Expression | Spread:
+        return Spread(inner(part.value)) if isinstance(part, Spread) else inner(part)
+
+    match expression:
+        case Literal() | Name():
+            return expression
+        case Negative(operand):
+            return Negative(inner(operand))
+        case Not(operand):
+            return Not(inner(operand))
+        case Binary(operator, left, right):
+            return Binary(operator, inner(left), inner(right))
+        case Comparison(first, operators, rest):
+            return Comparison(inner(first), operators, tuple(inner(value) for value in rest))
+        case Logical(operator, operands):
+            return Logical(operator, tuple(inner(operand) for operand in operands))
+        case Conditional(condition, then, otherwise):
+            return Conditional(inner(condition), inner(then), inner(otherwise))
+        case Call(function, arguments, keywords):
+            named = tuple((key, inner(value)) for key, value in keywords)
+            return Call(function, tuple(item(argument) for argument in arguments), named)
+        case Attribute(value, field):
+            return Attribute(inner(value), field)
+        case Subscript(value, index):
+            return Subscript(inner(value), inner(index))
+        case Slice(value, start, stop):
+            return Slice(inner(value), None if start is None else inner(start), None if stop is None else inner(stop))
+        case Tuple(items):
+            return Tuple(tuple(item(part) for part in items))
+        case Comprehension(body, target, sequence):
+            return Comprehension(inner(body), target, inner(sequence))
