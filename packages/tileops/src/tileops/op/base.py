@@ -10,9 +10,10 @@ from typing import Any, ClassVar, Self, overload
 import torch
 
 from tileops.errors import ArgumentError, NoCallError
+from tileops.manifest import registry
 from tileops.manifest.model import OpEntry
-from tileops.manifest.plan import SignatureCall, SignaturePlan, build_plan
-from tileops.manifest.registry import registry
+from tileops.manifest.plan import SignaturePlan, build_plan
+from tileops.manifest.record import SignatureCall
 from tileops.manifest.roofline import Roofline, evaluate_roofline
 from tileops.op import keys
 from tileops.op.boundary import generate_boundary

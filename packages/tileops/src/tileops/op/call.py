@@ -13,7 +13,7 @@ from tileops.backend.targets import select_target
 from tileops.op.state import BindingState, SeenCall
 
 if TYPE_CHECKING:
-    from tileops.manifest.plan import SignatureCall
+    from tileops.manifest.record import SignatureCall
     from tileops.op.base import Op
 
 _SEEN_CALLS = 1024
@@ -77,7 +77,7 @@ def check_signature(op: Op, inputs: Sequence[Tensor | None]) -> SeenCall:
     seen = known.get(key)
     if seen is None:
         record = plan.check_call(op._construction.values, *inputs)
-        seen = SeenCall(record, all(0 in output.shape for output in record.outputs))
+        seen = SeenCall(record, record.is_empty_write)
         if len(known) >= _SEEN_CALLS:
             known.pop(next(iter(known)), None)
         known[key] = seen

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from tileops.manifest.plan import ConstructionIndices, SignatureCall
+from tileops.manifest.record import ConstructionIndices, SignatureCall
 from tileops_kernels.table import KernelTable
 
 
@@ -31,8 +31,7 @@ class BindingState:
     confirmed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SeenCall:
+class SeenCall(NamedTuple):
     """A checked call, kept under its tensors' metadata: its record, and whether every write holds no elements."""
 
     record: SignatureCall
