@@ -14,10 +14,10 @@ from tileops.manifest import registry
 from tileops.manifest.model import OpEntry
 from tileops.manifest.plan import SignaturePlan, build_plan
 from tileops.manifest.record import SignatureCall
-from tileops.manifest.roofline import Roofline, evaluate_roofline
 from tileops.op import keys
 from tileops.op.boundary import generate_boundary
 from tileops.op.call import note_built
+from tileops.op.records import CallCost, cost_of
 from tileops.op.state import BindingState, ConstructionState, RunningState
 from tileops.version import __version__
 from tileops_kernels.calls import CallSpec
@@ -111,9 +111,9 @@ class Op:
             )
         return record
 
-    def eval_roofline(self) -> Roofline:
+    def eval_roofline(self) -> CallCost:
         """Floating-point operations and bytes of the last completed call."""
-        return evaluate_roofline(self._plan, self._construction.values, self.last_call)
+        return cost_of(self.last_call)
 
     def built_entries(self, interface: str) -> tuple[KernelInterface, ...]:
         """The entries built for `interface`, oldest first."""
@@ -134,7 +134,7 @@ class Op:
     def kernel_for(self, interface: InterfaceKey[CallT, InterfaceT], call: CallT) -> InterfaceT: ...
 
     @overload
-    def kernel_for(self, interface: str, call: CallSpec) -> Callable[..., Any]: ...
+    def kernel_for(self, interface: str, call: CallSpec) -> Any: ...
 
     def kernel_for(self, interface: str, call: CallSpec) -> Any:
         """The entry that serves `call` under `interface`: one lookup for a call met before, else built."""
