@@ -59,7 +59,7 @@ class Op:
         if found is None:
             return
         cls._plan = build_plan(found)
-        cls._contract = f"{found!r}{cls._plan.source}"
+        cls._contract = f"{found.digest}{cls._plan.source}"
         if cls._plan.inputs and found.composition is None:
             boundary = generate_boundary(cls.__name__, cls._plan)
             cls.compile_op_names = boundary.operator_names
@@ -217,9 +217,8 @@ def _wrong_construction(
 ) -> ArgumentError:
     accepted = list(cls.__signature__.parameters)
     unknown = [name for name in kwargs if name not in accepted]
-    text = ", ".join(
-        str(parameter.replace(annotation=parameter.empty)) for parameter in cls.__signature__.parameters.values()
-    )
+    bare = [item.replace(annotation=item.empty) for item in cls.__signature__.parameters.values()]
+    text = str(inspect.Signature(bare))[1:-1]
     if unknown:
         near = get_close_matches(unknown[0], accepted, n=1)
         mend = f"did you mean {near[0]}?" if near else f"construct it as {cls.__name__}({text})"
