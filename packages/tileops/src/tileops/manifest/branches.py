@@ -34,13 +34,13 @@ class Branch:
     present: Mapping[str, bool]
     settled: Mapping[Expression, object]
 
-    def decides(self, formula: bool | Formula) -> bool:  # noqa: FBT001 - a flag of the manifest
+    def decides(self, formula: bool | Formula) -> bool:
         """Return what a flag or a discriminant formula is on this branch."""
         return formula if isinstance(formula, bool) else bool(decide(formula.tree, self.settled))
 
 
 def present(name: str) -> Call:
-    """Return the expression present(name)."""
+    """Return the tree that asks whether a tensor is passed."""
     return Call("present", (Name(name),))
 
 

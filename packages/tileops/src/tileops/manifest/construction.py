@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _CONSTANTS: Final = DTYPE_NAMES | {"inf"}
 
 
-def accepts(kind: Kind, value: object) -> bool:
+def accepts(kind: Kind, value: object) -> bool:  # noqa: C901, PLR0911 - one case for each construct
     """Whether a value is of the kind; True and False are no numbers, a list counts as a tuple."""
     match kind:
         case BoolKind():
@@ -157,7 +157,8 @@ class ConstructionCheck:
             return run(lambda: function(*(values[name] for name in read)))
         except ExpressionError as error:
             raise ParameterError(
-                f"{self.op}: {formula.text}: expected a value, received none: {error}; pass parameters for which it has one"
+                f"{self.op}: {formula.text}: expected a value, received none: {error}; "
+                "pass parameters for which it has one"
             ) from None
 
     def _broken(self, rule: Formula, values: Mapping[str, object]) -> ParameterError:

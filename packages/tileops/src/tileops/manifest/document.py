@@ -12,7 +12,7 @@ from tileops.manifest.model import Path, Problem
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-Plain: TypeAlias = "None | bool | int | float | str | list[Plain] | dict[str, Plain]"
+Plain: TypeAlias = "bool | int | float | str | list[Plain] | dict[str, Plain] | None"
 
 _BASE: type[yaml.Loader] = getattr(yaml, "CLoader", yaml.Loader)
 

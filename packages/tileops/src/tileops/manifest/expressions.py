@@ -259,7 +259,7 @@ class _Reader:
         finally:
             self.depth -= 1
 
-    def _read(self, node: ast.expr) -> Expression:
+    def _read(self, node: ast.expr) -> Expression:  # noqa: C901, PLR0911 - one case for each construct
         match node:
             case ast.Constant(value=value):
                 return self._literal(value)

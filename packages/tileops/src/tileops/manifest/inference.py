@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from tileops.errors import ExpressionError
-from tileops.manifest.branches import Branch
+from tileops.manifest.branches import Branch, decide
 from tileops.manifest.expressions import Binary, Expression, Literal, Name, Negative, ShapeItem, Spread
 from tileops.manifest.kinds import DTYPE_NAMES, DTypeKind, ShapeKind
 from tileops.manifest.model import Formula, Shape, Signature, TensorType
@@ -104,7 +104,7 @@ def expand(shape: Shape, signature: Signature, branch: Branch) -> tuple[ShapeIte
     if family is None:
         raise ExpressionError(f"{shape.family.function!r} is not a type family of this signature")
     arguments = dict(zip(family.parameters, shape.family.arguments, strict=True))
-    values = tuple(_decided(argument_of(formula, arguments), branch) for formula in family.match)
+    values = tuple(decide(argument_of(formula, arguments), branch.settled) for formula in family.match)
     for case in family.cases:
         if case.when == values:
             return tuple(_substituted(item, arguments) for item in expand(case.shape, signature, branch))
@@ -117,12 +117,6 @@ def argument_of(formula: Formula, arguments: Mapping[str, ShapeItem]) -> Express
     if isinstance(replaced, Spread):
         raise ExpressionError(f"{formula.text!r} matches a splice")
     return replaced
-
-
-def _decided(tree: Expression, branch: Branch) -> object:
-    from tileops.manifest.branches import decide
-
-    return decide(tree, branch.settled)
 
 
 def _substituted(item: ShapeItem, arguments: Mapping[str, ShapeItem]) -> ShapeItem:

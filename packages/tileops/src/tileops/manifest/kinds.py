@@ -211,7 +211,7 @@ def parse_kind(text: str) -> Kind:
     return _kind(tree, text)
 
 
-def _kind(node: ast.expr, text: str) -> Kind:
+def _kind(node: ast.expr, text: str) -> Kind:  # noqa: PLR0911 - one case for each construct
     match node:
         case ast.BinOp(left=left, op=ast.BitOr(), right=right):
             return union((_kind(left, text), _kind(right, text)))

@@ -99,27 +99,30 @@ class Messages:
         rows = [", ".join(f"{key}={value}" for key, value in row.items()) for row in self.signature.dtype_combos]
         shown = ", ".join(f"{key}={show_dtype(value)}" for key, value in received.items())
         return DTypeError(
-            f"{self.op}: dtypes: expected {one_of(tuple(rows))}, received {shown}; convert the inputs to one of these rows"
+            f"{self.op}: dtypes: expected {one_of(tuple(rows))}, received {shown}; "
+            "convert the inputs to one of these rows"
         )
 
     def device(self, name: str, first: str, expected: object, received: object) -> DeviceError:
         """Return the error for a tensor on another device than the call's."""
         because = f", as {first} has" if first else ""
         return DeviceError(
-            f"{self.op}: {name}: expected device {expected}{because}, received device {received}; move {name} with .to('{expected}')"
+            f"{self.op}: {name}: expected device {expected}{because}, received device {received}; "
+            f"move {name} with .to('{expected}')"
         )
 
     def contiguous(self, name: str, strides: tuple[int, ...]) -> LayoutError:
         """Return the error for a tensor that has to be contiguous."""
         return LayoutError(
-            f"{self.op}: {name}: expected a contiguous tensor, received strides {show_shape(strides)}; pass {name}.contiguous()"
+            f"{self.op}: {name}: expected a contiguous tensor, received strides {show_shape(strides)}; "
+            f"pass {name}.contiguous()"
         )
 
     def shape(
         self, tensor: TensorType, items: tuple[ShapeItem, ...], received: tuple[int, ...], values: Mapping[str, object]
     ) -> ShapeError:
         """Return the error for a shape that does not fit, with what is known of the expected one filled in."""
-        present = {name: True for name in values}
+        present = dict.fromkeys(values, True)
         parts = [_filled(item, values, present) for item in items]
         expected = show_shape([part for part, _ in parts])
         used = {name: values[name] for item in items for name in sorted(free_names(item)) if name in values}
@@ -143,7 +146,8 @@ class Messages:
         ]
         subject = read[0] if read else "call"
         return RuleError(
-            f"{self.op}: {subject}: expected {rule.text}, received {', '.join(shown) or 'a call'}; change what it reads so that it holds"
+            f"{self.op}: {subject}: expected {rule.text}, received {', '.join(shown) or 'a call'}; "
+            "change what it reads so that it holds"
         )
 
     def failed(self, written: str, error: Exception) -> RuleError:
@@ -156,7 +160,8 @@ class Messages:
         """Return the error for a returned value that is not what the signature promises."""
         promised = f"{show_dtype(output.dtype)} {show_shape(output.shape)} on {device}, contiguous"
         return ResultError(
-            f"{self.op}: {output.name}: expected {promised}, received {_describe(received)}; the implementation has to return that"
+            f"{self.op}: {output.name}: expected {promised}, received {_describe(received)}; "
+            "the implementation has to return that"
         )
 
     def result_count(self, names: tuple[str, ...], received: object) -> ResultError:

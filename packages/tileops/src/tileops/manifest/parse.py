@@ -195,7 +195,7 @@ class _EntryReader(Collector):
         tree = self.expression(parse_expression, _respelled(value, text), path)
         return None if tree is None else Formula(text, tree)
 
-    def flag(self, value: bool | str, path: Path) -> bool | Formula:  # noqa: FBT001 - the manifest's own value
+    def flag(self, value: bool | str, path: Path) -> bool | Formula:
         if isinstance(value, bool):
             return value
         return self.formula(value, path) or False

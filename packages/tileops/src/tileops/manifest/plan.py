@@ -19,6 +19,7 @@ from tileops.manifest.messages import Messages
 from tileops.manifest.model import OpEntry, Parameter
 from tileops.manifest.record import BranchFacts, ConstructionIndices, OutputFacts, SignatureCall
 from tileops.manifest.source import NAMESPACE, Emitter
+from tileops.manifest.spelling import spell
 
 if TYPE_CHECKING:
     from types import CodeType
@@ -103,8 +104,7 @@ class _Generator:
 
     @property
     def discriminant_names(self) -> tuple[str, ...]:
-        from tileops.manifest.spelling import spell
-
+        """The discriminants as an entry writes them."""
         return tuple(spell(found.tree) for found in self.deciding)
 
     def _key(self) -> str:
@@ -181,17 +181,24 @@ class _Generator:
             raise self.messages.presence(passed, construction.parameters)
         return self.check(key)
 
-    def _generate(self, branch: Branch) -> Check:
-        signature = self.entry.signature
-        solution = Solver(signature, branch, self.construction.known).solve()
+    def _writer(self, branch: Branch) -> BranchWriter:
+        solution = Solver(self.entry.signature, branch, self.construction.known).solve()
         if solution.stuck:
             names = ", ".join(tensor.name for tensor in solution.stuck)
             raise ExpressionError(
                 f"{self.entry.name}: nothing gives the indices of {names}; see python -m tileops.manifest validate"
             )
-        writer = BranchWriter(self.entry, branch, solution, self.construction.known)
+        return BranchWriter(self.entry, branch, solution, self.construction.known)
+
+    def _written(self, branch: Branch) -> tuple[str, str, BranchWriter]:
+        """Return the name and the source of a branch's check, and the writer that knows its indices."""
+        writer = self._writer(branch)
         name = f"check_call_{tuple(self.accepted).index(branch.key)}"
-        text = writer.write(name, self.arguments)
+        return name, writer.write(name, self.arguments), writer
+
+    def _generate(self, branch: Branch) -> Check:
+        signature = self.entry.signature
+        name, text, writer = self._written(branch)
         present = [tensor for tensor in signature.inputs if branch.present[tensor.name]]
         facts = BranchFacts(
             entry=self.entry,
@@ -228,9 +235,9 @@ class _Generator:
         return function
 
     def source(self) -> str:
-        for key in self.accepted:
-            self.check(key)
-        return "\n\n".join(self.sources.values())
+        """Return the text of every function; a branch that no call has taken is written, and not compiled."""
+        written = [self._written(branch)[:2] for branch in self.accepted.values()]
+        return "\n\n".join({**self.sources, **dict(written)}.values())
 
     def check_result(self, call: SignatureCall, result: object) -> None:
         """Check what an implementation returned against the call's record.

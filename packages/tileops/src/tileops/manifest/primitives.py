@@ -9,6 +9,7 @@ from typing import Final
 import torch
 
 from tileops.errors import ExpressionError
+from tileops.manifest.kinds import DTYPE_NAMES
 
 Dims = tuple[int, ...]
 
@@ -89,13 +90,7 @@ PRIMITIVES: Final[Mapping[str, Callable[..., object]]] = {
     "all": every,
 }
 
-DTYPES: Final[Mapping[str, torch.dtype]] = {
-    name: getattr(torch, name)
-    for name in (
-        "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64 complex64 complex128 "
-        "float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz"
-    ).split()
-}
+DTYPES: Final[Mapping[str, torch.dtype]] = {name: getattr(torch, name) for name in sorted(DTYPE_NAMES)}
 """The dtypes that a signature may name."""
 
 

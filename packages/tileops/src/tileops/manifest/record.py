@@ -130,7 +130,7 @@ class SignatureCall(msgspec.Struct, frozen=True):
 
 
 class ConstructionIndices(msgspec.Struct, frozen=True):
-    """What construction settled: parameter values, the indices solved from them, and the construction's discriminants."""
+    """What construction settled: parameter values, the indices solved from them, and discriminants."""
 
     values: tuple[object, ...]
     parameters: Mapping[str, object]

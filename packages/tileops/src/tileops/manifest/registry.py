@@ -8,6 +8,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Final
 
 from tileops.errors import ManifestError, UnknownOpError
+from tileops.manifest import workloads
 from tileops.manifest.parse import parse_sums, parse_text
 from tileops.manifest.reading import suggestion
 
@@ -158,6 +159,4 @@ def families() -> tuple[str, ...]:
 
 def cases(name: OpName) -> tuple[WorkloadCase, ...]:
     """Return the cases that an op's workload rows give."""
-    from tileops.manifest import workloads
-
     return workloads.cases(entry(name))

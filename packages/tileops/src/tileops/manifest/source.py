@@ -52,7 +52,7 @@ class Emitter:
         self.variables = variables
         self.present = present
 
-    def emit(self, expression: Expression | Spread) -> str:
+    def emit(self, expression: Expression | Spread) -> str:  # noqa: C901, PLR0911, PLR0912 - one case for each construct
         """Return source whose value is the expression's."""
         match expression:
             case Literal(value):

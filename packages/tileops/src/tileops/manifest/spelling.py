@@ -24,7 +24,7 @@ from tileops.manifest.expressions import (
 _ATOMIC = (Literal, Name, Call, Attribute, Subscript, Slice, Tuple)
 
 
-def spell(tree: Expression | Spread) -> str:
+def spell(tree: Expression | Spread) -> str:  # noqa: C901, PLR0911, PLR0912 - one case for each construct
     """Return text that parses to the tree."""
     match tree:
         case Literal(value):

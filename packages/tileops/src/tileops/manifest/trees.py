@@ -26,7 +26,7 @@ from tileops.manifest.expressions import (
 Substitute = Callable[[Expression], "Expression | None"]
 
 
-def children(expression: Expression | Spread) -> tuple[Expression | Spread, ...]:
+def children(expression: Expression | Spread) -> tuple[Expression | Spread, ...]:  # noqa: C901, PLR0911
     """Return the direct parts of a tree."""
     match expression:
         case Literal() | Name():
@@ -64,7 +64,7 @@ def free_names(expression: Expression | Spread) -> frozenset[str]:
     return frozenset().union(*(free_names(child) for child in children(expression)))
 
 
-def rewrite(expression: Expression, substitute: Substitute) -> Expression:
+def rewrite(expression: Expression, substitute: Substitute) -> Expression:  # noqa: C901, PLR0911
     """Return the tree with each part replaced for which `substitute` gives another; replaced parts are not entered."""
     replaced = substitute(expression)
     if replaced is not None:

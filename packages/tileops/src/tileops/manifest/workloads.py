@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -10,11 +11,11 @@ import torch
 
 from tileops.errors import ExpressionError, ManifestError
 from tileops.manifest.branches import Branch, branches, discriminants
+from tileops.manifest.expressions import Tuple
 from tileops.manifest.inference import expand
 from tileops.manifest.kinds import DTypeKind, Kind, NoneKind, UnionKind
 from tileops.manifest.primitives import DTYPES, show_dtype
 from tileops.manifest.source import evaluate
-from tileops.manifest.expressions import Tuple
 
 if TYPE_CHECKING:
     from tileops.manifest.model import OpEntry, Signature, TensorType, WorkloadRow
@@ -156,3 +157,9 @@ def _tensor(
     if not isinstance(shape, tuple) or not isinstance(dtype, torch.dtype):
         raise ExpressionError(f"{tensor.name}: the row gives no shape or no dtype")
     return TensorCase(shape, dtype, None if tensor.values is None else tensor.values.text)
+
+
+def constructed(entry: OpEntry, case: WorkloadCase) -> object:
+    """Return an object that holds a case's parameters as an op instance does."""
+    defaults = {parameter.name: parameter.default for parameter in entry.signature.parameters if not parameter.required}
+    return SimpleNamespace(**{**defaults, **case.parameters})

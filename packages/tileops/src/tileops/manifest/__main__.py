@@ -1,0 +1,83 @@
+"""`python -m tileops.manifest`: show an entry, validate the manifest, list cases, rewrite the type of op names."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tileops.manifest import registry, showing, workloads
+from tileops.manifest.validate import validate
+from tileops_kernels.errors import TileOPsError
+
+if TYPE_CHECKING:
+    from tileops.manifest.model import Problem
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tileops.manifest", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    show = commands.add_parser("show", help="print an entry as its type, its operators, its workloads and their cost")
+    show.add_argument("op", help="the op class's name")
+    check = commands.add_parser("validate", help="check every entry, or those named, and report every problem")
+    check.add_argument("--op", action="append", default=[], help="check only this op; may be repeated")
+    check.add_argument("--format", choices=("text", "json", "github"), default="text", help="how problems are printed")
+    listed = commands.add_parser("cases", help="list the cases of the workload rows")
+    listed.add_argument("op", nargs="*", help="the op classes' names; all when none is given")
+    commands.add_parser("names", help="rewrite the Literal type of op names")
+    chosen = parser.parse_args(arguments)
+    try:
+        return _run(chosen)
+    except TileOPsError as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+def _run(chosen: argparse.Namespace) -> int:
+    match chosen.command:
+        case "show":
+            print(showing.describe(registry.default().entry(chosen.op)))
+        case "cases":
+            for name in chosen.op or registry.names():
+                for case in workloads.cases(registry.default().entry(name)):
+                    print(f"{name}-{case.id}")
+        case "names":
+            Path(showing.names_file()).write_text(showing.names_module(registry.names()), encoding="utf-8")
+        case _:
+            return _validate(chosen)
+    return 0
+
+
+def _validate(chosen: argparse.Namespace) -> int:
+    for name in chosen.op:
+        if name not in registry.names():
+            near = difflib.get_close_matches(name, registry.names(), n=1)
+            print(f"no op is named {name!r}{f'; did you mean {near[0]!r}?' if near else ''}", file=sys.stderr)
+            return 1
+    problems = validate(registry.default(), chosen.op)
+    print(_formatted(problems, chosen.format, len(chosen.op) or len(registry.names())))
+    return 1 if problems else 0
+
+
+def _formatted(problems: Sequence[Problem], form: str, checked: int) -> str:
+    if form == "json":
+        fields = ("file", "line", "column", "rule", "message", "mend")
+        return json.dumps([{field: getattr(problem, field) for field in fields} for problem in problems], indent=2)
+    if form == "github":
+        return "\n".join(
+            f"::error file={problem.file},line={problem.line},col={problem.column},title={problem.rule}::"
+            f"{problem.message}{f'; {problem.mend}' if problem.mend else ''}"
+            for problem in problems
+        )
+    if not problems:
+        return f"{checked} entries, no problem"
+    return "\n".join([*map(str, problems), f"{len(problems)} problems in {checked} entries"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,117 @@
+"""What an implemented entry asks of its op class: that it exists, and that code follows the entry."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tileops.manifest.model import OpEntry, Parameter, Problem
+    from tileops.manifest.plan import SignaturePlan
+
+
+def problems(entry: OpEntry, plan: SignaturePlan) -> Iterator[Problem]:
+    """Yield every difference between an implemented entry and its op class."""
+    path = (entry.name,)
+    module = f"tileops.{entry.family}"
+    try:
+        found: object = getattr(importlib.import_module(module), entry.name, None)
+    except ModuleNotFoundError as error:
+        yield entry.source.problem(path, "class", f"{error}", f"add the package {module}")
+        return
+    if not isinstance(found, type):
+        yield entry.source.problem(
+            path, "class", f"{module} exports no class {entry.name}", "export it, or set status: spec-only"
+        )
+        return
+    yield from _reference(entry)
+    yield from _constructor(entry, found)
+    yield from _forward(entry, found, plan)
+    yield from _boundary(entry, found)
+
+
+def _reference(entry: OpEntry) -> Iterator[Problem]:
+    if entry.ref_api is None:
+        return
+    parts = entry.ref_api.split(".")
+    try:
+        found: object = importlib.import_module(parts[0])
+    except ImportError:
+        return
+    for depth, part in enumerate(parts[1:], 2):
+        inner = getattr(found, part, None)
+        if inner is None:
+            try:
+                inner = importlib.import_module(".".join(parts[:depth]))
+            except ImportError:
+                message = f"{entry.ref_api} does not exist in the installed {parts[0]}"
+                yield entry.source.problem((entry.name, "ref_api"), "ref-api", message, "mend the dotted name")
+                return
+        found = inner
+
+
+def _constructor(entry: OpEntry, op: type) -> Iterator[Problem]:
+    path = (entry.name, "signature", "params")
+    declared = list(inspect.signature(op).parameters.values())
+    injected = set(getattr(op, "injected_parameters", ()))
+    taken = [parameter for parameter in declared if parameter.name not in injected]
+    expected = [*entry.signature.parameters]
+    names = [parameter.name for parameter in taken]
+    wanted = [*(parameter.name for parameter in expected), "target"]
+    if names != wanted:
+        message = f"{entry.name}.__init__ takes ({', '.join(names)}), and the entry asks for ({', '.join(wanted)})"
+        yield entry.source.problem(path, "constructor", message, "let the constructor follow the entry")
+        return
+    for parameter, given in zip(expected, taken, strict=False):
+        yield from _parameter(entry, parameter, given)
+    target = taken[-1]
+    if target.kind is not inspect.Parameter.KEYWORD_ONLY or target.default is not None:
+        yield entry.source.problem(path, "constructor", f"{entry.name}.__init__ has to end in *, target=None")
+
+
+def _parameter(entry: OpEntry, parameter: Parameter, given: inspect.Parameter) -> Iterator[Problem]:
+    path = (entry.name, "signature", "params", parameter.name)
+    default = inspect.Parameter.empty if parameter.required else parameter.default
+    if given.default != default or type(given.default) is not type(default):
+        shown = "no default" if default is inspect.Parameter.empty else f"the default {default!r}"
+        yield entry.source.problem(
+            path, "constructor", f"{parameter.name} has {shown} in the entry and not in the class"
+        )
+    keyword_only = given.kind is inspect.Parameter.KEYWORD_ONLY
+    if keyword_only != parameter.keyword_only:
+        stated = "keyword-only" if parameter.keyword_only else "positional"
+        yield entry.source.problem(
+            path, "constructor", f"{parameter.name} is {stated} in the entry and not in the class"
+        )
+
+
+def _forward(entry: OpEntry, op: type, plan: SignaturePlan) -> Iterator[Problem]:
+    path = (entry.name, "signature", "inputs")
+    forward = getattr(op, "forward", None)
+    if forward is None:
+        yield entry.source.problem(path, "forward", f"{entry.name} has no forward", "write it")
+        return
+    taken = list(inspect.signature(forward).parameters.values())[1:]
+    out = ["out"] if any(output.buffer for output in entry.signature.outputs) else []
+    wanted = [*plan.inputs, *out]
+    names = [parameter.name for parameter in taken]
+    if names != wanted:
+        message = f"forward takes ({', '.join(names)}), and the entry asks for ({', '.join(wanted)})"
+        yield entry.source.problem(path, "forward", message, "let forward follow the entry")
+        return
+    for parameter in taken:
+        optional = parameter.name in plan.optional_inputs or parameter.name in out
+        if optional != (parameter.default is None):
+            shown = "the default None" if optional else "no default"
+            yield entry.source.problem(path, "forward", f"{parameter.name} needs {shown} in forward")
+
+
+def _boundary(entry: OpEntry, op: type) -> Iterator[Problem]:
+    names = getattr(op, "compile_op_names", ())
+    wanted = bool(entry.signature.inputs) and entry.composition is None
+    if bool(names) != wanted:
+        state = "has" if names else "has no"
+        message = f"{entry.name} {state} compile boundary, and the entry {'asks for one' if wanted else 'allows none'}"
+        yield entry.source.problem((entry.name,), "boundary", message, "let the base class generate it from the entry")
