@@ -51,7 +51,7 @@ class RMSNormCPUKernel(Kernel[LayerNormCall], RMSNormFwdInterface):
         return self._program(weighted=True), self._program(weighted=False)
 
     def forward(self, x: Tensor, weight: Tensor | None) -> Tensor:
-        y = torch.empty_like(x)
+        y = torch.empty_like(x, memory_format=torch.contiguous_format)
         rows = x.numel() // self._n
         if rows == 0:
             return y
