@@ -18,6 +18,10 @@ _OWN_STEPS = 8
 """Roundings that an op's few elementwise steps (a square root, a division, two products) may add."""
 
 
+_TINY, _HUGE = 1e-200, 1e308
+"""Bounds that keep every finite error below that of a NaN, also where nothing is allowed."""
+
+
 class NumericsError(AssertionError):
     """Two tensors that had to agree do not."""
 
@@ -119,7 +123,8 @@ class _Worst:
         if wrong == 0:
             return
         self.wrong += wrong
-        excess = torch.where(finite, error / permitted.clamp_min(math.ulp(0.0)), math.inf)
+        beyond = (error / permitted.clamp_min(_TINY)).clamp_max(_HUGE)
+        excess = torch.where(finite, beyond, math.inf)
         excess = torch.where(agrees, -1.0, excess)
         position = int(excess.argmax())
         value = float(excess[position])

@@ -23,8 +23,12 @@ RunSuite = Callable[["Suite", "Case"], "tuple[Check, ...]"]
 _ROW = "tileops-matrix-row"
 _MARKERS = (
     "op(*names): the ops that a test is about; --op and --family leave out tests about others",
-    "op_cases(suite): parametrize `op_case` with every case of every selected op; the suite's name ends the test ids",
+    "op_cases(suite, ops=None): parametrize `op_case` with every case of the selected ops, or of those of them named; "
+    "the suite's name ends the test ids",
 )
+
+_TORCH_WARNINGS = ("`torch.jit.script_method` is deprecated:DeprecationWarning",)
+"""What inductor itself gives rise to on its first import; a project that turns warnings into errors does not mean it."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -45,6 +49,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the markers and the reporter, and refuse ops, families and devices that do not exist."""
     for marker in _MARKERS:
         config.addinivalue_line("markers", marker)
+    for warning in _TORCH_WARNINGS:
+        config.addinivalue_line("filterwarnings", f"ignore:{warning}")
     if config.getoption("--op") or config.getoption("--family"):
         _selected_names(config)
     if str(config.getoption("--tileops-device")) != "auto":
@@ -83,11 +89,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     from tileops_testing.workload_cases import cases_of, stem_of
 
     marker = metafunc.definition.get_closest_marker("op_cases")
-    suite = f"-{marker.args[0]}" if marker is not None and marker.args else ""
+    suite, ops = (*marker.args, None, None)[:2] if marker is not None else (None, None)
     small = _device(metafunc.config).type == "cpu"
+    names = sorted(_selected_names(metafunc.config) & (frozenset(ops) if ops else _selected_names(metafunc.config)))
     parameters = [
-        pytest.param(case, id=f"{stem_of(name)}-{case.label}{suite}", marks=pytest.mark.op(name))
-        for name in sorted(_selected_names(metafunc.config))
+        pytest.param(case, id="-".join(filter(None, (stem_of(name), case.label, suite))), marks=pytest.mark.op(name))
+        for name in names
         for case in cases_of(op_class(name), small=small)
     ]
     metafunc.parametrize("op_case", parameters)
@@ -130,7 +137,7 @@ def run_suite(
     from tileops_testing.matrix import MatrixRow
 
     def run(suite: Suite, case: Case) -> tuple[Check, ...]:
-        outcome, reason, started = "failed", "", time.monotonic()
+        outcome, reason, started = "failed", "an error, which the test's report shows", time.monotonic()
         checks: tuple[Check, ...] = ()
         try:
             unavailable = suite.unavailable(case, tileops_device)
@@ -138,7 +145,7 @@ def run_suite(
                 outcome, reason = "not run", unavailable
                 pytest.skip(reason)
             checks = suite.run(case, device=tileops_device, target=tileops_target)
-            outcome = "passed"
+            outcome, reason = "passed", ""
         except AssertionError as error:
             reason = str(error)
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -48,9 +49,10 @@ class CompileContractSuite:
         recording = RecordingBackend(self.backend)
         inputs = case.tensors(device)
         promised = fake_outputs(case.construct(target), inputs)
+        op = case.construct(target)
         outputs: tuple[Tensor | None, ...] = ()
         with checks.check("cold"):
-            outputs = _cold_call(case, recording, inputs, target)
+            outputs = _cold_call(op, recording, inputs)
         if checks.failed:
             return checks.finish()
         with checks.check("one node"):
@@ -75,12 +77,9 @@ def _operators(case: Case) -> tuple[str, ...]:
     return operators
 
 
-def _cold_call(
-    case: Case, recording: RecordingBackend, inputs: Inputs, target: str | None
-) -> tuple[Tensor | None, ...]:
+def _cold_call(op: SubjectOp, recording: RecordingBackend, inputs: Inputs) -> tuple[Tensor | None, ...]:
     """The first call ever of a fresh instance happens inside a compiled function."""
     torch._dynamo.reset()
-    op = case.construct(target)
     if kernels_of(op):
         raise CheckFailure(f"a fresh instance holds {len(kernels_of(op))} kernels; construction must build none")
     compiled = torch.compile(_caller(op), fullgraph=True, dynamic=False, backend=recording)
@@ -95,7 +94,7 @@ def cloned_with_layout(inputs: Inputs) -> Inputs:
     return tuple(None if tensor is None else tensor.clone(memory_format=torch.preserve_format) for tensor in inputs)
 
 
-def _caller(op: SubjectOp):  # type: ignore[no-untyped-def]
+def _caller(op: SubjectOp) -> Callable[..., object]:
     def call(*tensors: Tensor | None) -> object:
         return op(*tensors)
 

@@ -1,0 +1,114 @@
+"""``python -m tileops_testing.bench RMSNormFwdOp``: measure ops against their peers and a copy, and write JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+
+from tileops_testing.bench.overhead import Overhead, measure_overhead, operator_call
+from tileops_testing.bench.peers import Peers, no_parts, peers_for
+from tileops_testing.bench.report import BenchResult
+from tileops_testing.bench.runner import OWN_NAME, BenchOp, Runner
+from tileops_testing.cases import Case
+from tileops_testing.catalog import family_of, implemented_ops
+from tileops_testing.errors import SelectionError
+from tileops_testing.matrix import circumstances
+from tileops_testing.workload_cases import cases_of, workload_cases
+
+_HOST_BYTES = 1 << 30
+"""On CPU, a case whose inputs are larger than this is left out, with a line that says so."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status."""
+    options = _parser().parse_args(arguments)
+    device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    try:
+        ops = implemented_ops(options.ops, options.family)
+    except SelectionError as error:
+        print(error, file=sys.stderr)
+        return 2
+    for op in ops:
+        _measure(op.__name__, op, device, options)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tileops_testing.bench", description=__doc__)
+    parser.add_argument("ops", nargs="*", metavar="OP", help="op classes; all implemented ones when none is named")
+    parser.add_argument("--family", action="append", default=[], help="every op of a family (repeatable)")
+    parser.add_argument("--device", help="cpu, cuda, cuda:1; cuda where there is one, else cpu")
+    parser.add_argument("--case", default="", metavar="TEXT", help="only cases whose label contains TEXT")
+    parser.add_argument("--target", help="construct every op with this target")
+    parser.add_argument("--overhead", action="store_true", help="measure the host time per call only")
+    parser.add_argument("--extra", action="store_true", help="the kit's further shapes too, not workload rows alone")
+    parser.add_argument("--resume", action="store_true", help="keep results of the same code and device, measure the rest")
+    parser.add_argument("--output", type=Path, default=Path("build/bench"), help="folder of the JSON files")
+    return parser
+
+
+def _measure(name: str, op: Any, device: torch.device, options: argparse.Namespace) -> None:
+    peers = peers_for(name, family_of(name)) or Peers(lambda case, device: {}, no_parts)
+    path = options.output / f"{name}-{'overhead-' if options.overhead else ''}{device}.json"
+    facts = circumstances(str(device), Path.cwd())
+    done = _earlier(path, facts) if options.resume else {}
+    cases = cases_of(op, small=False) if options.extra else workload_cases(op)
+    for case in cases:
+        if options.case not in case.label or case.label in done:
+            continue
+        if device.type == "cpu" and _input_bytes(case) > _HOST_BYTES:
+            print(f"{case.id}: not run: its inputs take more than {_HOST_BYTES >> 30} GiB")
+            continue
+        measure = _host_overhead if options.overhead else _compare
+        result = measure(case, peers, device, options.target)
+        print(result.render())
+        done[case.label] = result.to_dict()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({**facts, "results": list(done.values())}, indent=1) + "\n", encoding="utf-8")
+    if done:
+        print(f"written to {path}")
+
+
+def _compare(case: Case, peers: Peers, device: torch.device, target: str | None) -> BenchResult:
+    op = cast("BenchOp", case.construct(target))
+    return Runner(op, case, device=device).compare(peers.implementations(case, device))
+
+
+def _host_overhead(case: Case, peers: Peers, device: torch.device, target: str | None) -> Overhead:
+    op, inputs = case.construct(target), case.tensors(device)
+    op(*inputs)
+    functions = {OWN_NAME: lambda: op(*inputs), "operator alone": operator_call(op, inputs)}
+    functions |= peers.parts(op, inputs)
+    for name, implementation in peers.implementations(case, device).items():
+        functions[name] = lambda implementation=implementation: implementation(*inputs)  # type: ignore[misc]
+    return measure_overhead(case, functions, device)
+
+
+def _earlier(path: Path, facts: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    if not path.is_file():
+        return {}
+    found = json.loads(path.read_text(encoding="utf-8"))
+    if any(found.get(name) != value for name, value in facts.items()):
+        return {}
+    return {result["case"]: result for result in found["results"]}
+
+
+def _input_bytes(case: Case) -> int:
+    total = 0
+    for spec in case.inputs(case.sizes).values():
+        if spec is not None:
+            elements = 1
+            for axis in spec.shape:
+                elements *= axis
+            total += elements * spec.dtype.itemsize
+    return total
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,43 @@
+"""Peers: what each op is measured against, a module per family."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from tileops_testing.cases import Case, Inputs
+from tileops_testing.subject import SubjectOp
+
+__all__ = ["Peers", "no_parts", "peers_for"]
+
+
+def no_parts(op: SubjectOp, inputs: Inputs) -> Mapping[str, Callable[[], object]]:
+    """Return no parts."""
+    del op, inputs
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Peers:
+    """What an op is measured against.
+
+    Attributes:
+        implementations: For a case and a device, each peer by name; they take the case's inputs.
+        parts: For a warm op and inputs, the pieces of its host overhead that can be called alone.
+    """
+
+    implementations: Callable[[Case, torch.device], Mapping[str, Callable[..., object]]]
+    parts: Callable[[SubjectOp, Inputs], Mapping[str, Callable[[], object]]] = no_parts
+
+
+def peers_for(op: str, family: str) -> Peers | None:
+    """Return the peers of one op, None when it has none."""
+    name = f"{__name__}.{family}"
+    if importlib.util.find_spec(name) is None:
+        return None
+    peers: Mapping[str, Peers] = importlib.import_module(name).PEERS
+    return peers.get(op)

@@ -1,0 +1,56 @@
+"""The peers of the norm family: torch's own norms, inductor's, and Liger's Triton kernels."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from tileops_testing.bench.peers import Peers
+from tileops_testing.cases import Case, Inputs
+from tileops_testing.subject import SubjectOp
+
+__all__ = ["PEERS"]
+
+
+def _rms_norm(case: Case, device: torch.device) -> Mapping[str, Callable[..., object]]:
+    parameters: Any = case.parameters
+    shape = tuple(parameters["normalized_shape"])
+    given = parameters.get("eps")
+    eps: float = torch.finfo(torch.float32).eps if given is None else given
+
+    def norm(x: Tensor, weight: Tensor | None = None) -> Tensor:
+        return functional.rms_norm(x, shape, weight, eps)
+
+    torch._dynamo.reset()
+    peers: dict[str, Callable[..., object]] = {"torch": norm, "inductor": torch.compile(norm, fullgraph=True)}
+    if device.type == "cuda" and len(shape) == 1 and importlib.util.find_spec("liger_kernel") is not None:
+        liger = importlib.import_module("liger_kernel.ops.rms_norm").LigerRMSNormFunction
+
+        def liger_norm(x: Tensor, weight: Tensor | None = None) -> Tensor:
+            result: Tensor = liger.apply(x, weight, eps, 0.0, "llama", False)
+            return result
+
+        if case.inputs(case.sizes)["weight"] is not None:
+            peers["liger"] = liger_norm
+    return peers
+
+
+def _rms_norm_parts(op: SubjectOp, inputs: Inputs) -> Mapping[str, Callable[[], object]]:
+    x, weight = inputs
+    if x is None:
+        raise ValueError("RMSNormFwdOp: x: expected a tensor, received None; give the inputs of a case")
+    subject: Any = op
+    (entry,) = subject.built_entries("rms_norm")
+    return {
+        "kernel entry alone": lambda: entry(x, weight),
+        "torch.empty_like alone": lambda: torch.empty_like(x),
+    }
+
+
+PEERS: Mapping[str, Peers] = {"RMSNormFwdOp": Peers(_rms_norm, _rms_norm_parts)}

@@ -1,0 +1,139 @@
+"""`Runner`: checks the implementations of one case against the reference, then times them side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from tileops_testing.bench.report import BenchResult, Measurement
+from tileops_testing.bench.timing import Timer, Timing, timer_for
+from tileops_testing.cases import Case, Inputs
+from tileops_testing.errors import CheckFailure
+from tileops_testing.numerics import NumericsError, compare, tolerance
+from tileops_testing.subject import SubjectOp, outputs_of
+from tileops_testing.suites.suite import cloned
+
+__all__ = ["OWN_NAME", "BenchOp", "Implementation", "Runner"]
+
+Implementation = Callable[..., object]
+OWN_NAME = "tileops"
+_COPY = "copy"
+_PEER_ROUNDINGS = 2
+"""A peer may round this often more than the op: most round before they multiply by a weight."""
+
+
+class Work(Protocol):
+    """What `BenchOp.eval_roofline` gives."""
+
+    @property
+    def bytes(self) -> float:
+        """The bytes that the last call had to move."""
+
+
+class BenchOp(SubjectOp, Protocol):
+    """An op that knows the work of its last call."""
+
+    def eval_roofline(self) -> Work:
+        """Return the work of the last call."""
+
+
+class Runner:
+    """Compares an op with its peers on one case."""
+
+    def __init__(
+        self, op: BenchOp, case: Case, *, device: torch.device | None = None, timer: Timer | None = None
+    ) -> None:
+        self._op, self._case = op, case
+        self._device = torch.device("cpu") if device is None else device
+        self._timer = timer_for(self._device) if timer is None else timer
+
+    def compare(self, implementations: Mapping[str, Implementation]) -> BenchResult:
+        """Check the op and ``implementations``, which take the case's inputs, and time them in one run.
+
+        A copy of as many bytes as the op must move is timed with them.
+
+        Raises:
+            CheckFailure: The op or an implementation disagrees with the reference; nothing is timed then.
+        """
+        inputs = self._case.tensors(self._device)
+        everything = {OWN_NAME: self._op, **implementations}
+        errors = self._check(everything, inputs)
+        moved = int(self._op.eval_roofline().bytes)
+        functions: dict[str, Callable[[], object]] = {
+            name: _bound(implementation, inputs) for name, implementation in everything.items()
+        }
+        functions[_COPY] = _copy(moved, self._device)
+        return self._result(self._timer.time(functions), errors, moved)
+
+    def _check(self, implementations: Mapping[str, Implementation], inputs: Inputs) -> dict[str, str]:
+        expected = self._case.expected(cloned(inputs))
+        found: dict[str, str] = {}
+        for name, implementation in implementations.items():
+            result = outputs_of(implementation(*cloned(inputs)))  # type: ignore[arg-type]
+            extra = 0 if name == OWN_NAME else _PEER_ROUNDINGS
+            found[name] = self._compare(name, result, expected, extra)
+        return found
+
+    def _compare(
+        self, name: str, outputs: tuple[Tensor | None, ...], expected: tuple[Tensor | None, ...], extra: int
+    ) -> str:
+        words = []
+        for position, (output, value) in enumerate(zip(outputs, expected, strict=True)):
+            if output is None or value is None:
+                continue
+            roundings = self._case.reference.roundings + extra
+            allowed = tolerance(output.dtype, summed=self._case.summed, roundings=roundings)
+            try:
+                comparison = compare(output, value, allowed)
+            except NumericsError as error:
+                raise CheckFailure(f"{self._case.id}: {name}: output {position}: {error}") from None
+            if not comparison.passed:
+                raise CheckFailure(f"{self._case.id}: {name}: output {position}: {comparison.describe()}")
+            words.append(comparison.describe())
+        return "; ".join(words)
+
+    def _result(self, timings: Mapping[str, Timing], errors: Mapping[str, str], moved: int) -> BenchResult:
+        copy = timings[_COPY].seconds
+        peers = [timing.seconds for name, timing in timings.items() if name not in (OWN_NAME, _COPY)]
+        measurements = [
+            Measurement(
+                name=name,
+                seconds=timing.seconds,
+                spread=timing.spread,
+                bytes_per_second=moved / timing.seconds,
+                share_of_copy=copy / timing.seconds,
+                ratio_to_best_peer=timing.seconds / min(peers) if name == OWN_NAME and peers else None,
+                worst_error=errors.get(name, ""),
+            )
+            for name, timing in timings.items()
+        ]
+        return BenchResult(
+            op=self._case.op_name,
+            case=self._case.label,
+            device=str(self._device),
+            threads=torch.get_num_threads(),
+            traffic_bytes=moved,
+            measurements=tuple(measurements),
+        )
+
+
+def _bound(implementation: Implementation, inputs: Inputs) -> Callable[[], object]:
+    def call() -> object:
+        return implementation(*inputs)
+
+    return call
+
+
+def _copy(moved: int, device: torch.device) -> Callable[[], object]:
+    """Return a copy that reads one half of ``moved`` bytes and writes the other."""
+    half = max(1, moved // 2)
+    source = torch.randint(0, 256, (half,), dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+
+    def copy() -> object:
+        return target.copy_(source)
+
+    return copy

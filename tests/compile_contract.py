@@ -1,0 +1,31 @@
+"""The cold compiles: each op with a compile boundary is registered here, and compiled with nothing built before.
+
+A test fails when the ops registered and the implemented ops with a boundary differ.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+from tileops_testing.cases import Case
+from tileops_testing.catalog import implemented_ops
+from tileops_testing.plugin import RunSuite
+from tileops_testing.suites import CompileContractSuite
+
+REGISTERED: Final = ("RMSNormFwdOp",)
+"""The op classes with a cold compile test, sorted."""
+
+
+def test_every_op_with_a_boundary_is_registered() -> None:
+    """The ops registered here are exactly the implemented ops whose class has a compile boundary."""
+    with_boundary = tuple(sorted(op.__name__ for op in implemented_ops() if op.compile_op_names))
+    assert with_boundary == REGISTERED
+
+
+@pytest.mark.op_cases("compile_contract", REGISTERED)
+def test_cold_compile(op_case: Case, run_suite: RunSuite) -> None:
+    """Every case compiles cold with fullgraph=True to one node, equals eager, and serves other sizes."""
+    checks = run_suite(CompileContractSuite(), op_case)
+    assert {check.outcome for check in checks} <= {"passed", "not applicable"}
+    assert [check.name for check in checks[:2]] == ["cold", "one node"]

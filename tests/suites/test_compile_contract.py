@@ -1,0 +1,7 @@
+"""The compile suite, as `tests/compile_contract.py` registers it."""
+
+from __future__ import annotations
+
+from ..compile_contract import test_cold_compile, test_every_op_with_a_boundary_is_registered
+
+__all__ = ["test_cold_compile", "test_every_op_with_a_boundary_is_registered"]
