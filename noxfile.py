@@ -130,7 +130,8 @@ def check_manifests(session: nox.Session) -> None:
 
 def build_docs(session: nox.Session) -> None:
     """Build the site; a warning or an unresolved reference fails it."""
-    run(session, "-m", "sphinx", "--fail-on-warning", "--keep-going", "--nitpicky", "--quiet", "docs", str(DOCS))
+    strict = ["--fail-on-warning", "--keep-going", "--nitpicky"]
+    run(session, "-m", "sphinx", "--quiet", "--fresh-env", *strict, "docs", str(DOCS))
 
 
 def run_suite(session: nox.Session, suite: str, *options: str) -> None:

