@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from docutils import nodes
 from op_sections import index_of, page_of
 from sphinx.util.docutils import SphinxDirective
 
 from tileops.manifest import registry
 
 if TYPE_CHECKING:
-    from docutils import nodes
+    from op_sections import Section
     from sphinx.application import Sphinx
     from sphinx.util.typing import ExtensionMetadata
 
@@ -29,8 +30,16 @@ class OpPage(SphinxDirective):
         page = page_of(self.arguments[0], data)
         for path in page.made_from:
             self.env.note_dependency(str(path))
-        meaning = self.parse_text_to_nodes(page.meaning)
-        return meaning + self.parse_text_to_nodes(page.sections, allow_section_headings=True)
+        meaning = self.parse_text_to_nodes(page.meaning, allow_section_headings=False)
+        return [*meaning, *(self._section(section) for section in page.sections)]
+
+    def _section(self, section: Section) -> nodes.section:
+        body = self.parse_text_to_nodes(section.text, allow_section_headings=False)
+        node = nodes.section(
+            "", nodes.title("", section.title), *body, names=[nodes.fully_normalize_name(section.title)]
+        )
+        self.state.document.note_implicit_target(node, node)
+        return node
 
 
 class OpIndex(SphinxDirective):
@@ -40,17 +49,17 @@ class OpIndex(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Render the table."""
-        return self.parse_text_to_nodes(index_of(self.arguments[0]))
+        return self.parse_text_to_nodes(index_of(self.arguments[0]), allow_section_headings=False)
 
 
 def write_pages(app: Sphinx) -> None:
     """Write a page with the op directive for each implemented op, an index per family, and remove pages of ops gone."""
     folder = Path(app.srcdir) / FOLDER
-    pages = {folder / "index.md": _contents("Ops", [f"{family}/index" for family in _families()])}
+    pages = {folder / "index.md": "# Ops\n\n" + _contents([f"{family}/index" for family in _families()])}
     for family in _families():
         names = _implemented(family)
         table = f"```{{op-index}} {family}\n```"
-        pages[folder / family / "index.md"] = _contents(family, names, table)
+        pages[folder / family / "index.md"] = f"# {family}\n\n{table}\n\n" + _contents(names, hidden=True)
         pages |= {folder / family / f"{name}.md": f"# {name}\n\n```{{op}} {name}\n```\n" for name in names}
     for path in set(folder.rglob("*.md")) - pages.keys():
         path.unlink()
@@ -60,9 +69,10 @@ def write_pages(app: Sphinx) -> None:
             path.write_text(text)
 
 
-def _contents(title: str, entries: list[str], body: str = "") -> str:
+def _contents(entries: list[str], *, hidden: bool = False) -> str:
     listed = "\n".join(entries)
-    return f"# {title}\n\n{body}\n\n```{{toctree}}\n:maxdepth: 1\n\n{listed}\n```\n"
+    options = ":hidden:\n" if hidden else ""
+    return f"```{{toctree}}\n:maxdepth: 1\n{options}\n{listed}\n```\n"
 
 
 def _families() -> list[str]:

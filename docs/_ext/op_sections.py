@@ -27,11 +27,19 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Section:
+    """A heading and the Markdown under it."""
+
+    title: str
+    text: str
+
+
+@dataclass(frozen=True)
 class Page:
-    """A page's Markdown, without and with headings, and the files that it was made from."""
+    """The meaning of an op as Markdown, the sections that follow, and the files that all of it was made from."""
 
     meaning: str
-    sections: str
+    sections: tuple[Section, ...]
     made_from: tuple[Path, ...]
 
 
@@ -39,19 +47,19 @@ def page_of(name: str, data: Path) -> Page:
     """Return the page of an op; `data` is the folder of committed results."""
     entry = registry.default().entry(name)
     op = class_of(entry)
-    sections = [
-        *_example(entry),
-        *_signature(entry, op),
-        *_kernel_types(op),
-        *_support(name, data),
-        *_workloads(entry, op, data),
-        *_operators(op),
-        *_sources(entry, op),
-    ]
+    parts = {
+        "Example": _example(entry),
+        "Signature": _signature(entry, op),
+        "Kernel types": _kernel_types(op),
+        "Support": _support(name, data),
+        "Workloads": _workloads(entry, op, data),
+        "Compiled operators": _operators(op),
+        "Sources": _sources(entry, op),
+    }
+    sections = [Section(title, "\n\n".join(text)) for title, part in parts.items() if (text := list(part))]
     module = inspect.getsourcefile(op)
-    return Page(
-        _paragraphs(op)[0], "\n\n".join(sections) + "\n", (*data.glob("*.json"), *([Path(module)] if module else []))
-    )
+    made_from = [*data.glob("*.json"), *([Path(module)] if module else [])]
+    return Page(_paragraphs(op)[0], tuple(sections), tuple(made_from))
 
 
 def index_of(family: str) -> str:
@@ -76,7 +84,6 @@ def _paragraphs(documented: type) -> list[str]:
 
 def _example(entry: OpEntry) -> Iterator[str]:
     source = example_of(entry)
-    yield "## Example"
     yield f"```python\n{source}```"
     yield f"```text\n{output_of(source)}```"
 
@@ -97,7 +104,6 @@ def _signature(entry: OpEntry, op: type[Op]) -> Iterator[str]:
         [code(t.name), role, code(t.dtype.text), code(t.shape.text), code("None") if t.is_optional else "", _effects(t)]
         for t, role in tensors
     ]
-    yield "## Signature"
     yield table(["name", "is", "dtype or type", "shape", "default", "effects"], rows)
     yield "\n".join(f"- {line}" for line in _accepted(entry))
     yield from _paragraphs(op)[1:]
@@ -147,7 +153,6 @@ def _kind_in_words(name: str, kind: Kind, entry: OpEntry) -> str:
 
 
 def _kernel_types(op: type[Op]) -> Iterator[str]:
-    yield "## Kernel types"
     yield "A call is served by the kernel type that runs on its device, does not refuse it, and comes first by rank."
     rows = [
         [code(key), _runs_on(kernel_type), " ".join(_paragraphs(kernel_type)[0].split()), _rank(key, op.kernel_types)]
@@ -176,7 +181,6 @@ def _support(name: str, data: Path) -> Iterator[str]:
     found = support_of(name, data)
     if found is None:
         return
-    yield "## Support"
     yield found.introduction
     yield table(found.headings, found.rows)
 
@@ -191,17 +195,16 @@ def _workloads(entry: OpEntry, op: type[Op], data: Path) -> Iterator[str]:
             [
                 case.id,
                 _sizes(case),
-                f"{flops / 1e6:,.2f}",
-                f"{traffic / 1e6:,.2f}",
+                _rounded(flops / 1e6),
+                _rounded(traffic / 1e6),
                 f"{flops / traffic:.2f}",
                 *times.of(case.id),
             ]
         )
-    yield "## Workloads"
     yield "Calls of models, with the least arithmetic and the least traffic that each needs."
     if times.introduction:
         yield times.introduction
-    yield table(headings, rows)
+    yield table(headings, rows, name="measures")
 
 
 def _cost(op: type[Op], case: WorkloadCase) -> tuple[int, int]:
@@ -217,6 +220,11 @@ def _cost(op: type[Op], case: WorkloadCase) -> tuple[int, int]:
     return cost.flops, cost.bytes
 
 
+def _rounded(number: float) -> str:
+    """Return three significant digits, without an exponent."""
+    return f"{number:,.0f}" if number >= 100 else f"{number:#.3g}"
+
+
 def _sizes(case: WorkloadCase) -> str:
     return ", ".join(
         f"{name} {show_dtype(tensor.dtype)} {show_shape(tensor.shape)}"
@@ -226,7 +234,6 @@ def _sizes(case: WorkloadCase) -> str:
 
 
 def _operators(op: type[Op]) -> Iterator[str]:
-    yield "## Compiled operators"
     yield "Under `torch.compile` a call is one node, whatever serves it. The last argument names the op instance."
     schemas = [str(_overload(name)._schema) for name in op.compile_op_names]  # noqa: SLF001
     yield "```text\n" + "\n".join(schemas) + "\n```"
@@ -239,7 +246,6 @@ def _overload(name: str) -> torch._ops.OpOverload:
 
 
 def _sources(entry: OpEntry, op: type[Op]) -> Iterator[str]:
-    yield "## Sources"
     if entry.ref_api is not None:
         yield f"- semantics of {_api(entry.ref_api)}"
     module = op.__module__.replace(".", "/")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table with a header row; a column that is empty in every row is left out."""
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, name: str = "") -> str:
+    """Return a table with a header row and `name` as its style; a column that is empty in every row is left out."""
     kept = [column for column, _ in enumerate(headings) if any(row[column] for row in rows)]
-    lines = ["```{list-table}", ":header-rows: 1", ""]
+    lines = ["```{list-table}", ":header-rows: 1", *([f":class: {name}"] if name else []), ""]
     for row in [headings, *rows]:
         lines += [f"{'* - ' if column == kept[0] else '  - '}{row[column]}" for column in kept]
     return "\n".join([*lines, "```"])
