@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from dataclasses import dataclass
 from functools import cache
 
@@ -40,6 +41,13 @@ def _cuda_facts(index: int) -> DeviceFacts:
         sm_count=properties.multi_processor_count,
         smem_budget=properties.shared_memory_per_block_optin,  # type: ignore[attr-defined]  # missing in torch's stub
     )
+
+
+def device_name(device: torch.device | None) -> str:
+    """The model of a device, as its driver names it; a CPU's machine and architecture."""
+    if device is not None and device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{'unknown' if device is None else device.type} {platform.machine()} {torch.get_num_threads()} threads"
 
 
 def current_accelerator_device() -> torch.device | None:

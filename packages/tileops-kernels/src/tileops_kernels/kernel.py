@@ -41,6 +41,27 @@ class Kernel(Generic[CallT]):
         """The build identity of `call` (all that changes the entry, and nothing more) and a factory for the entry."""
         return call, partial(cls, call)
 
+    @classmethod
+    def autotune_configs(cls, call: CallT) -> Sequence[object]:  # noqa: ARG003 - for overrides
+        """The launch settings among which tuning may choose for `call`; empty for a kernel type that is not tuned."""
+        return ()
+
+    def configure(self, config: object) -> None:
+        """Launch with `config`, one of `autotune_configs`, from the next call on."""
+        raise ContractTypeError(
+            f"{type(self).__name__}: configure is missing; expected a method that takes one of autotune_configs, "
+            "received "
+            f"{config!r}; define configure and trial beside autotune_configs"
+        )
+
+    def trial(self) -> Callable[[], object]:
+        """A function that runs this kernel once on random tensors of its own, for tuning to time."""
+        raise ContractTypeError(
+            f"{type(self).__name__}: trial is missing; expected a method that gives a run to time, received none; "
+            "define "
+            "configure and trial beside autotune_configs"
+        )
+
     def config(self) -> Mapping[str, object]:
         """The launch settings, empty for a kernel that has none."""
         return {}

@@ -14,8 +14,9 @@ from tileops_kernels.contracts import check_contracts
 from tileops_kernels.devices import current_accelerator_device, device_facts
 from tileops_kernels.errors import CallSpecError
 from tileops_kernels.interface import CallT, InterfaceKey, InterfaceT
-from tileops_kernels.kernel import KernelType
+from tileops_kernels.kernel import Kernel, KernelType
 from tileops_kernels.selection import Selection, select
+from tileops_kernels.tuning import tune
 
 
 class KernelTable(Generic[CallT, InterfaceT]):
@@ -41,6 +42,7 @@ class KernelTable(Generic[CallT, InterfaceT]):
         self._entries_by_call: dict[CallT, InterfaceT] = {}
         self._built_entries: dict[tuple[KernelType, Hashable], InterfaceT] = {}
         self._on_build = on_build
+        self._tuned = False
         self._guard = threading.Lock()
         self._builds: dict[tuple[KernelType, Hashable], threading.Lock] = {}
         check_contracts(owner or str(key), key, self.types)
@@ -68,6 +70,12 @@ class KernelTable(Generic[CallT, InterfaceT]):
     def built_entries(self) -> tuple[InterfaceT, ...]:
         """The entries built so far, oldest first."""
         return tuple(self._built_entries.values())
+
+    def request_tune(self) -> None:
+        """Tune every entry that is built, and every one built from now on."""
+        self._tuned = True
+        for (_, identity), entry in list(self._built_entries.items()):
+            self._tune(identity, entry)
 
     def discard(self, entries: tuple[InterfaceT, ...]) -> None:
         """Forget `entries`, so that the next call that needs one builds it again."""
@@ -106,11 +114,18 @@ class KernelTable(Generic[CallT, InterfaceT]):
             if entry is None:
                 with _current(call.device):
                     entry = cast("InterfaceT", factory())
+                    if self._tuned:
+                        self._tune(identity[1], entry)
                 with self._guard:
                     self._built_entries[identity] = entry
                 if self._on_build is not None:
                     self._on_build(entry)
         return entry
+
+    def _tune(self, identity: Hashable, entry: InterfaceT) -> None:
+        if isinstance(entry, Kernel):
+            with _current(entry.call.device):
+                tune(entry, identity)
 
     def _check(self, call: CallT) -> None:
         if type(call) is not self.key.request:

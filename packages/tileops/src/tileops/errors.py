@@ -85,3 +85,23 @@ class UnknownTargetError(BackendError, LookupError):
 
 class NoCallError(TileOPsError, RuntimeError):
     """The record of a call is read before any call completed."""
+
+
+class AmbiguousTargetError(BackendError, LookupError):
+    """Several targets claim one device."""
+
+
+class RegistrationError(BackendError, ValueError):
+    """A backend registers what cannot stand: an unknown op, or a name that is taken."""
+
+
+class BackendLoadWarning(UserWarning):
+    """An installed backend failed to load and was left out."""
+
+
+class TuningWarning(UserWarning):
+    """Tuning was asked of an op that a target serves; the target decides its own settings."""
+
+
+class DelegateError(TileOPsError, RuntimeError):
+    """A composite op and its sub-ops do not fit together."""

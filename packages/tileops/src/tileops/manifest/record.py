@@ -73,6 +73,7 @@ class SignatureCall(msgspec.Struct, frozen=True):
     dtypes: tuple[torch.dtype, ...]
     outputs: tuple[OutputFacts, ...]
     metadata: Mapping[str, object] = MappingProxyType({})
+    stages: Mapping[str, tuple[SignatureCall, ...]] = MappingProxyType({})
 
     @property
     def branch_key(self) -> tuple[object, ...]:

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
-from difflib import get_close_matches
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Any, ClassVar, Self, overload
 
 import torch
+from torch import Tensor
 
-from tileops.errors import ArgumentError, NoCallError
+from tileops.backend.discovery import Discovery
+from tileops.backend.process import PROCESS
+from tileops.errors import NoCallError
 from tileops.manifest import registry
 from tileops.manifest.model import OpEntry
 from tileops.manifest.plan import SignaturePlan, build_plan
 from tileops.manifest.record import SignatureCall
 from tileops.op import keys
+from tileops.op.arguments import bind_call, constructor_signature, wrong_construction
 from tileops.op.boundary import generate_boundary
-from tileops.op.call import note_built
+from tileops.op.boundary_source import effects
+from tileops.op.call import run_call
+from tileops.op.delegates import hold
+from tileops.op.implementations import kernel_tables
 from tileops.op.records import CallCost, cost_of
 from tileops.op.state import BindingState, ConstructionState, RunningState
+from tileops.op.target_call import serves_elsewhere, trace_target
+from tileops.op.tuning import request_tune
 from tileops.version import __version__
 from tileops_kernels.calls import CallSpec
 from tileops_kernels.errors import ContractTypeError, OpNotAvailableError
@@ -40,6 +48,8 @@ class Op:
     """The in-tree kernel types under their keys."""
     interfaces: ClassVar[Mapping[str, type[KernelInterface]]] = {}
     """The kernel interfaces that `forward` asks for, under their keys."""
+    delegate_types: ClassVar[Mapping[str, type[Op]]] = {}
+    """The op classes of a composite's stages, in stage order."""
     injected_parameters: ClassVar[tuple[str, ...]] = ()
     """Constructor parameters beyond the manifest's and `target`."""
     compile_op_names: ClassVar[tuple[str, ...]] = ()
@@ -50,11 +60,15 @@ class Op:
     __signature__: ClassVar[inspect.Signature]
     _plan: ClassVar[SignaturePlan]
     _contract: ClassVar[str]
-    _call_boundary: ClassVar[Callable[..., Any]]
+    _backends: ClassVar[Discovery] = PROCESS
 
-    def __init_subclass__(cls, *, entry: OpEntry | None = None, **kwargs: Any) -> None:
+    def __init_subclass__(
+        cls, *, entry: OpEntry | None = None, backends: Discovery | None = None, **kwargs: Any
+    ) -> None:
         super().__init_subclass__(**kwargs)
-        cls.__signature__ = _constructor(cls)
+        if backends is not None:
+            cls._backends = backends
+        cls.__signature__ = constructor_signature(cls)
         found = entry if entry is not None else registry.find(cls.__name__)
         if found is None:
             return
@@ -63,29 +77,42 @@ class Op:
         if cls._plan.inputs and found.composition is None:
             boundary = generate_boundary(cls.__name__, cls._plan)
             cls.compile_op_names = boundary.operator_names
-            cls._call_boundary = boundary.call
+            cls._call_boundary = boundary.call  # type: ignore[method-assign]
 
     def __new__(cls, *args: object, **kwargs: object) -> Self:
         """Refuse a wrong argument list of the constructor before any of it runs."""
         try:
             cls.__signature__.bind(*args, **kwargs)
         except TypeError as error:
-            raise _wrong_construction(cls, args, kwargs, str(error)) from None
+            raise wrong_construction(cls.__name__, cls.__signature__, args, kwargs, str(error)) from None
         return super().__new__(cls)
 
     def __init__(self, *, target: str | None = None) -> None:
-        values = self._plan.check_construction(self)
+        backends = self._backends.load()  # 1: before any tracing
+        values = self._plan.check_construction(self)  # 2: parameters
         for name, value in values.parameters.items():
             setattr(self, name, value)
-        tables = _tables(self)
-        self._instance_key = keys.register(self, (self._contract, values, __version__))
-        self._construction = ConstructionState(target, values, self._instance_key, tables)
-        self._binding = BindingState()
+        tables = kernel_tables(self, backends)  # 3: implementations
+        self._construction = ConstructionState(target, backends, values, tables)
+        self._effects = effects(self._plan, values)
+        self._instance_key = keys.register(self, (self._contract, values, __version__))  # 4: key
+        self._binding = BindingState()  # 5: nothing selected, nothing built
         self._running = RunningState()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the op on the tensors of its signature, as one call."""
         return self._call_boundary(*args, **kwargs)
+
+    def _call_boundary(self, *args: Any, **kwargs: Any) -> Any:
+        """A call of an op without a compile boundary: bound by name, or traced through.
+
+        When traced, nothing is checked; a target that already serves the instance runs its kernel, else `forward` runs
+        and the operators of sub-ops become the graph's nodes.
+        """
+        if torch.compiler.is_compiling():
+            return trace_target(self, args, kwargs) if serves_elsewhere(self) else self.forward(*args, **kwargs)
+        inputs, out = bind_call(type(self).__name__, self._plan, args, kwargs)
+        return run_call(self, inputs, out, meta=any(type(item) is Tensor and item.is_meta for item in inputs))
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ARG002 - for overrides
         """The computation: what a subclass writes. It runs once the signature check has passed."""
@@ -151,13 +178,33 @@ class Op:
         """The kernel table of `interface`, to ask it why a kernel type serves a call and the others do not."""
         return self._table(interface)
 
+    def delegate_for(self, stage: str, identity: Hashable, given: Op | None = None, /, **params: Any) -> Op:
+        """The sub-op of a composite for `(stage, identity)`: held, else `given`, else built from `params`, once.
+
+        It is the only way to hold a sub-op. A built one takes this op's `target`; a given one keeps its own.
+        Raises DelegateError for a stage that the class does not declare.
+        """
+        return hold(self, stage, identity, given, params)
+
+    def held_delegates(self) -> tuple[Op, ...]:
+        """The sub-ops that this composite holds, oldest first."""
+        return tuple(self._running.delegates.values())
+
+    def request_tune(self) -> None:
+        """Tune every kernel that this instance and its sub-ops have built or will build.
+
+        A kernel type without configurations is left as it is. When a target serves the op, its kernels decide their own
+        settings: nothing is tuned, and one TuningWarning per instance says so.
+        """
+        request_tune(self)
+
     @classmethod
     def signature_source(cls) -> str:
         """The code generated from this op's manifest entry."""
         return cls._plan.source
 
     def __reduce__(self) -> tuple[Any, ...]:
-        fresh = {"_construction", "_binding", "_running", "_instance_key"}
+        fresh = {"_construction", "_binding", "_running", "_instance_key", "_effects"}
         state = {name: value for name, value in self.__dict__.items() if name not in fresh}
         return _rebuild, (type(self), self._construction.target), state
 
@@ -181,51 +228,3 @@ def _rebuild(cls: type[Op], target: str | None) -> Op:
     op: Op = object.__new__(cls)
     op.__dict__["_target"] = target
     return op
-
-
-def _tables(op: Op) -> dict[str, KernelTable[Any, Any]]:
-    """One kernel table per interface of the op class, contracts checked."""
-    owner = type(op).__name__
-    by_interface: dict[str, dict[str, KernelType]] = {key: {} for key in op.interfaces}
-    for name, kernel_type in op.kernel_types.items():
-        homes = [key for key, interface in op.interfaces.items() if interface in kernel_type.__mro__]
-        if len(homes) != 1:
-            raise ContractTypeError(
-                f"{owner}.{name}: expected {kernel_type.__name__} to inherit one of "
-                f"{[interface.__name__ for interface in op.interfaces.values()]}, received {len(homes)} of them; "
-                "inherit Kernel and exactly one interface of the op"
-            )
-        by_interface[homes[0]][name] = kernel_type
-    return {
-        key: KernelTable(
-            InterfaceKey(key, interface, interface.request), by_interface[key], owner=owner, on_build=note_built
-        )
-        for key, interface in op.interfaces.items()
-    }
-
-
-def _constructor(cls: type[Op]) -> inspect.Signature:
-    """The constructor's signature without `self`."""
-    signature = inspect.signature(cls.__init__)
-    return signature.replace(
-        parameters=list(signature.parameters.values())[1:], return_annotation=inspect.Signature.empty
-    )
-
-
-def _wrong_construction(
-    cls: type[Op], args: tuple[object, ...], kwargs: Mapping[str, object], reason: str
-) -> ArgumentError:
-    accepted = list(cls.__signature__.parameters)
-    unknown = [name for name in kwargs if name not in accepted]
-    bare = [item.replace(annotation=item.empty) for item in cls.__signature__.parameters.values()]
-    text = str(inspect.Signature(bare))[1:-1]
-    if unknown:
-        near = get_close_matches(unknown[0], accepted, n=1)
-        mend = f"did you mean {near[0]}?" if near else f"construct it as {cls.__name__}({text})"
-        return ArgumentError(
-            f"{cls.__name__}: {unknown[0]}: expected parameters ({text}), received the keyword {unknown[0]!r}; {mend}"
-        )
-    return ArgumentError(
-        f"{cls.__name__}: {reason}; expected parameters ({text}), received {len(args)} positional and the keywords "
-        f"{sorted(kwargs)}; construct it as {cls.__name__}({text})"
-    )

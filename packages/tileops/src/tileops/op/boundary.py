@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import itertools
 import linecache
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor
 
-from tileops.errors import ArgumentError
+from tileops.op.arguments import MISSING, refuse_arguments
+from tileops.op.boundary_source import boundary_source
 from tileops.op.call import check_signature, empty_result, run_call
 from tileops.op.gradients import forward_only
 from tileops.op.keys import instance
@@ -39,13 +41,6 @@ class CompileBoundary:
     source: str
 
 
-class _Missing:
-    """Stands for a required argument that was not passed."""
-
-
-MISSING = _Missing()
-
-
 def generate_boundary(op_name: str, plan: SignaturePlan) -> CompileBoundary:
     """Register the operators of `plan`, one per effect branch, and generate the `_call_boundary` that calls them.
 
@@ -56,7 +51,7 @@ def generate_boundary(op_name: str, plan: SignaturePlan) -> CompileBoundary:
     library = torch.library.Library(_NAMESPACE, "FRAGMENT")
     _LIBRARIES[op_name] = library
     names = tuple(_define(library, op_name, plan, branch) for branch in plan.branches)
-    source = _source(plan)
+    source = boundary_source(plan)
     return CompileBoundary(names, _compile(source, op_name, plan, names), source)
 
 
@@ -65,8 +60,10 @@ def schema(op_name: str, plan: SignaturePlan, branch: EffectBranch) -> str:
     arguments = []
     for index, name in enumerate(plan.inputs):
         written = f"(a{index}!)" if name in branch.writes else ""
-        optional = "" if name in plan.required_inputs else "?"
+        optional = "" if name in plan.required_inputs or written else "?"
         arguments.append(f"Tensor{written}{optional} {name}")
+    if branch.has_out:
+        arguments.append("Tensor(out!) out")
     returned = ["Tensor"] * len(branch.allocates)
     result = returned[0] if len(returned) == 1 else f"({', '.join(returned)})"
     name = operator_name(plan.entry.family, op_name, branch.suffix)
@@ -76,69 +73,82 @@ def schema(op_name: str, plan: SignaturePlan, branch: EffectBranch) -> str:
 def _define(library: torch.library.Library, op_name: str, plan: SignaturePlan, branch: EffectBranch) -> str:
     text = schema(op_name, plan, branch)
     qualified = f"{_NAMESPACE}::{text.partition('(')[0]}"
+    returned = _allocated(plan, branch)
     library.define(text, tags=(torch.Tag.pt2_compliant_tag,))
-    library.impl(qualified, _run, "CompositeExplicitAutograd")
-    torch.library.register_fake(qualified, _infer, lib=library)
+    library.impl(qualified, _runner(branch, returned), "CompositeExplicitAutograd")
+    torch.library.register_fake(qualified, _faker(branch, returned), lib=library)
     return qualified
 
 
-def _run(*arguments: Any) -> Any:
-    """The body of every operator: one call of the instance under the key."""
-    op = instance(arguments[-1])
-    return run_call(op, arguments[:-1], op.forward)
+Returned: TypeAlias = Callable[[Any], Any]
+"""From what a call gives to what its operator returns: the outputs that the op allocated."""
 
 
-def _infer(*arguments: Any) -> Any:
-    """The fake of every operator: the signature check on metadata, which gives the outputs.
+def _allocated(plan: SignaturePlan, branch: EffectBranch) -> Returned | None:
+    """How a branch's operator picks its outputs; None when it returns all of them as they are."""
+    if branch.allocates == plan.outputs and plan.outputs:
+        return None
+    places = [plan.outputs.index(name) for name in branch.allocates]
+    if not places:
+        return lambda result: None  # noqa: ARG005 - everything that the call gives is the caller's own
+    if len(places) == 1:
+        return lambda result: result[places[0]]
+    return lambda result: tuple(result[place] for place in places)
+
+
+def _runner(branch: EffectBranch, returned: Returned | None) -> Callable[..., Any]:
+    """The body of an operator: one call of the instance under the key."""
+    if not branch.has_out and returned is None:
+
+        def run(*arguments: Any) -> Any:
+            return run_call(instance(arguments[-1]), arguments[:-1])
+
+        return run
+
+    def run_effect(*arguments: Any) -> Any:
+        inputs, out = _split(branch, arguments)
+        result = run_call(instance(arguments[-1]), inputs, out)
+        return result if returned is None else returned(result)
+
+    return run_effect
+
+
+def _faker(branch: EffectBranch, returned: Returned | None) -> Callable[..., Any]:
+    """The fake of an operator: the signature check on metadata, which gives the outputs.
 
     An eager call on meta tensors comes here too and is kept as the last call; tracing leaves no record, since its sizes
     may be symbolic.
     """
-    op = instance(arguments[-1])
-    inputs = arguments[:-1]
-    if any(type(value) is Tensor and value.is_meta for value in inputs) and not torch.compiler.is_compiling():
-        record = check_signature(op, inputs).record
-        op._running.last_call = record
-    else:
-        record = op._plan.check_call(op._construction.values, *inputs)
-    return empty_result(record)
+
+    def infer(*arguments: Any) -> Any:
+        op = instance(arguments[-1])
+        inputs, out = _split(branch, arguments)
+        if any(type(value) is Tensor and value.is_meta for value in inputs) and not torch.compiler.is_compiling():
+            record = check_signature(op, inputs, out).record
+            op._running.last_call = record
+        else:
+            buffer = {} if out is None else {"out": out}
+            record = op._plan.check_call(op._construction.values, *inputs, **buffer)
+        result = empty_result(record, inputs, out)
+        return result if returned is None else returned(result)
+
+    return infer
 
 
-def _source(plan: SignaturePlan) -> str:
-    """The text of `_call_boundary` for an op of one effect branch, whose operator is known ahead of time."""
-    names = plan.inputs
-    required = [name for name in names if name in plan.required_inputs]
-    optional = [name for name in names if name not in plan.required_inputs]
-    parameters = [f"{name}=MISSING" for name in required] + [f"{name}=None" for name in optional]
-    wrong = ["excess", "unknown"]
-    wrong += [f"not isinstance({name}, Tensor)" for name in required]
-    wrong += [f"not ({name} is None or isinstance({name}, Tensor))" for name in optional]
-    needs_gradient = [f"{name}.requires_grad" for name in required]
-    needs_gradient += [f"({name} is not None and {name}.requires_grad)" for name in optional]
-    passed = ", ".join([*names, "self._instance_key"])
-    return "\n".join(
-        [
-            f"def _call_boundary(self, {', '.join(parameters)}, *excess, **unknown):",
-            f"    if {' or '.join(wrong)}:",
-            f"        refuse_arguments(({', '.join(names)},), excess, unknown)",
-            f"    if is_grad_enabled() and ({' or '.join(needs_gradient)}):",
-            f"        return ForwardOnly.apply({passed})",
-            f"    return operator({passed})",
-            "",
-        ]
-    )
+def _split(branch: EffectBranch, arguments: Sequence[Any]) -> tuple[Sequence[Any], Tensor | None]:
+    return (arguments[:-2], arguments[-2]) if branch.has_out else (arguments[:-1], None)
 
 
 def _compile(source: str, op_name: str, plan: SignaturePlan, names: tuple[str, ...]) -> FunctionType:
-    operator = _overload(names[0])
     scope: dict[str, Any] = {
         "MISSING": MISSING,
         "Tensor": Tensor,
-        "ForwardOnly": forward_only(operator, op_name),
         "is_grad_enabled": torch.is_grad_enabled,
-        "operator": operator,
-        "refuse_arguments": _refuser(op_name, plan),
+        "refuse_arguments": partial(refuse_arguments, op_name, plan),
     }
+    for number, name in enumerate(names):
+        scope[f"operator_{number}"] = _overload(name)
+        scope[f"ForwardOnly_{number}"] = forward_only(_overload(name), op_name)
     filename = f"<tileops compile boundary of {op_name} #{next(_SERIAL)}>"
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
     exec(compile(source, filename, "exec"), scope)  # noqa: S102 - our own generated text
@@ -150,34 +160,3 @@ def _compile(source: str, op_name: str, plan: SignaturePlan, names: tuple[str, .
 def _overload(qualified: str) -> Any:
     packet = getattr(getattr(torch.ops, _NAMESPACE), qualified.partition("::")[2])
     return packet.default
-
-
-def _refuser(op_name: str, plan: SignaturePlan) -> Callable[..., None]:
-    """The function that names what is wrong with a call's arguments."""
-    accepted = ", ".join(name if name in plan.required_inputs else f"{name}=None" for name in plan.inputs)
-
-    def refuse_arguments(values: tuple[Any, ...], excess: tuple[Any, ...], unknown: dict[str, Any]) -> None:
-        if unknown:
-            raise ArgumentError(
-                f"{op_name}: {next(iter(unknown))}: expected arguments ({accepted}), received the keyword "
-                f"{next(iter(unknown))!r}; "
-                f"call it as op({accepted})"
-            )
-        if excess:
-            raise ArgumentError(
-                f"{op_name}: expected at most {len(plan.inputs)} arguments ({accepted}), received "
-                f"{len(values) + len(excess)}; "
-                f"call it as op({accepted})"
-            )
-        for name, value in zip(plan.inputs, values, strict=True):
-            if value is MISSING:
-                raise ArgumentError(
-                    f"{op_name}: {name}: expected a tensor, received nothing; call it as op({accepted})"
-                )
-            if not (isinstance(value, Tensor) or (value is None and name not in plan.required_inputs)):
-                raise ArgumentError(
-                    f"{op_name}: {name}: expected a torch.Tensor, received {type(value).__name__}; "
-                    f"pass torch.as_tensor({name}) on the call's device"
-                )
-
-    return refuse_arguments

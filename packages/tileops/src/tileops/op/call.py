@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from tileops.backend.registry import BUILTIN
 from tileops.backend.targets import select_target
+from tileops.op.delegates import file_stages, reset_delegates
 from tileops.op.state import BindingState, SeenCall
+from tileops.op.target_call import run_target
 
 if TYPE_CHECKING:
     from tileops.manifest.record import SignatureCall
@@ -21,14 +24,15 @@ _SEEN_CALLS = 1024
 
 
 class CallFrame:
-    """One call under way on this thread: what it selected and built, to be undone if it fails."""
+    """One call under way on this thread: what it selected and built, and the calls that sub-ops completed during it."""
 
-    __slots__ = ("built", "op", "selected")
+    __slots__ = ("built", "completed", "op", "selected")
 
     def __init__(self, op: Op) -> None:
         self.op = op
         self.selected: BindingState | None = None
         self.built: list[object] = []
+        self.completed: list[tuple[Op, SignatureCall]] = []
 
 
 class _CallStack(threading.local):
@@ -39,55 +43,81 @@ class _CallStack(threading.local):
 _STACK = _CallStack()
 
 
-def run_call(op: Op, inputs: Sequence[Tensor | None], body: Callable[..., Any]) -> Any:
-    """Run `body(*inputs)`, or what stands for it, as one call of `op`.
+def run_call(op: Op, inputs: Sequence[Tensor | None], out: Tensor | None = None, *, meta: bool = False) -> Any:
+    """Run the op on `inputs`, in signature order, as one call; `out` is the caller's buffer.
 
-    Each numbered step is one of the design's seven. A failed call leaves the last record as it was, and drops what it
-    selected and built.
+    A `meta` call of a composite selects no target: its sub-ops answer. Each numbered step is one of the design's seven.
+    A failed call leaves the last record as it was, and drops what it selected and built.
     """
     frames = _STACK.frames
     frame = CallFrame(op)  # 1: begin
     frames.append(frame)
     try:
-        seen = check_signature(op, inputs)  # 2: check
+        seen = check_signature(op, inputs, out)  # 2: check
+        record = seen.record
         binding = op._binding
         if seen.writes_nothing:  # 3: nothing to write
-            result = empty_result(seen.record)
+            result = empty_result(record, inputs, out)
         else:
-            if binding.target is None:  # 4: select the target
-                binding.target = select_target(type(op).__name__, op._construction.target)
-                frame.selected = binding
-            result = body(*inputs)  # 5: run
-        op._plan.check_result(seen.record, result)  # 6: check the result
+            target = BUILTIN if meta else binding.target
+            if target is None:  # 4: select the target
+                target = _select(op, binding, frame, record.device)
+            if target == BUILTIN:  # 5: run
+                result = op.forward(*inputs) if out is None else op.forward(*inputs, out=out)
+            else:
+                result = run_target(op, binding, target, record, inputs, out)
+        op._plan.check_result(record, result)  # 6: check the result
+        if frame.completed or op.delegate_types:
+            record = file_stages(op, record, frame.completed)
     except Exception:
         _undo(frame)
         raise
     finally:
         frames.pop()
     binding.confirmed = binding.target is not None
-    op._running.last_call = seen.record  # 7: record
+    op._running.last_call = record  # 7: record
+    if frames:
+        _report(frames[-1], frame, record)
     return result
 
 
-def check_signature(op: Op, inputs: Sequence[Tensor | None]) -> SeenCall:
+def check_signature(op: Op, inputs: Sequence[Tensor | None], out: Tensor | None = None) -> SeenCall:
     """The checked call for `inputs`, from the calls seen before when their metadata is equal."""
     plan = op._plan
-    key = plan.metadata_key(*inputs)
+    buffer = {} if out is None else {"out": out}
+    key = plan.metadata_key(*inputs, **buffer)
     known = op._running.seen
     seen = known.get(key)
     if seen is None:
-        record = plan.check_call(op._construction.values, *inputs)
+        record = plan.check_call(op._construction.values, *inputs, **buffer)
         seen = SeenCall(record, record.is_empty_write)
-        if len(known) >= _SEEN_CALLS:
-            known.pop(next(iter(known)), None)
-        known[key] = seen
+        if not record.metadata:
+            if len(known) >= _SEEN_CALLS:
+                known.pop(next(iter(known)), None)
+            known[key] = seen
     return seen
 
 
-def empty_result(record: SignatureCall) -> Any:
-    """The outputs that the record says, uninitialised and contiguous."""
-    results = tuple(torch.empty(output.shape, dtype=output.dtype, device=record.device) for output in record.outputs)
-    return results[0] if len(results) == 1 else results
+def empty_result(record: SignatureCall, inputs: Sequence[Tensor | None], out: Tensor | None = None) -> Any:
+    """The outputs that the record says: written inputs and the caller's buffer as they are, the rest uninitialised."""
+    branch = record.branch
+    passed = dict(zip((tensor.name for tensor in branch.entry.signature.inputs), inputs, strict=True))
+    promised = {output.name: output for output in record.outputs}
+    results: list[Tensor | None] = []
+    for name in branch.outputs:
+        alias = branch.aliases.get(name)
+        if name not in promised:
+            results.append(None)
+        elif alias in branch.written:
+            results.append(passed[alias])
+        elif branch.has_out and out is not None:
+            results.append(out)
+        else:
+            facts = promised[name]
+            results.append(torch.empty(facts.shape, dtype=facts.dtype, device=record.device))
+    if not results:
+        return None
+    return results[0] if len(results) == 1 else tuple(results)
 
 
 def note_built(entry: object) -> None:
@@ -96,7 +126,24 @@ def note_built(entry: object) -> None:
         _STACK.frames[-1].built.append(entry)
 
 
+def _select(op: Op, binding: BindingState, frame: CallFrame, device: torch.device | None) -> str:
+    """Select the target; with nothing to select from, the in-tree body runs this once and none is kept."""
+    state = op._construction
+    target = select_target(state.backends, type(op).__name__, state.target, device)
+    if target is None:
+        return BUILTIN
+    binding.target = target
+    frame.selected = binding
+    return target
+
+
+def _report(parent: CallFrame, frame: CallFrame, record: SignatureCall) -> None:
+    parent.completed.append((frame.op, record))
+    parent.built.extend(frame.built)
+
+
 def _undo(frame: CallFrame) -> None:
+    """Undo the selection that this call made, and drop what it built, here and in every held sub-op."""
     selected = frame.selected
     if selected is None:
         return
@@ -105,3 +152,4 @@ def _undo(frame: CallFrame) -> None:
         op._binding = BindingState()
     for table in op._construction.tables.values():
         table.discard(tuple(frame.built))
+    reset_delegates(op, tuple(frame.built))

@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Hashable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tileops.backend.registry import BackendRegistry
+from tileops.backend.specs import TargetKernel
 from tileops.manifest.record import ConstructionIndices, SignatureCall
 from tileops_kernels.table import KernelTable
+
+if TYPE_CHECKING:
+    from tileops.op.base import Op
 
 
 @dataclass(frozen=True, slots=True)
 class ConstructionState:
-    """Written once, by construction: the requested target, the checked parameters, the key and the kernel tables."""
+    """Written once, by construction: requested target, backends, checked parameters, kernel tables."""
 
     target: str | None
+    backends: BackendRegistry
     values: ConstructionIndices
-    instance_key: str
     tables: Mapping[str, KernelTable[Any, Any]]
 
 
 @dataclass(slots=True)
 class BindingState:
-    """What the first call that runs something selects; undo replaces the whole holder.
+    """What the first call that runs something selects, and what the target built; undo replaces the whole holder.
 
     `confirmed` is set when a call completes under the selection: from then on another call's failure leaves it alone.
     """
 
     target: str | None = None
+    target_kernels: dict[Hashable, TargetKernel] = field(default_factory=dict)
     confirmed: bool = False
 
 
@@ -40,7 +48,15 @@ class SeenCall(NamedTuple):
 
 @dataclass(slots=True)
 class RunningState:
-    """What accumulates whatever target serves: the last completed call, and the calls checked before."""
+    """What accumulates whatever target serves.
+
+    `delegates` holds the sub-ops of a composite by stage and identity, `stages` the stage of each by the sub-op's `id`.
+    """
 
     last_call: SignatureCall | None = None
     seen: dict[Hashable, SeenCall] = field(default_factory=dict)
+    delegates: dict[tuple[str, Hashable], Op] = field(default_factory=dict)
+    stages: dict[int, str] = field(default_factory=dict)
+    tuned: bool = False
+    warned: bool = False
+    guard: AbstractContextManager[object] = field(default_factory=threading.RLock)

@@ -1,0 +1,99 @@
+"""The text of `_call_boundary`: arguments, effect branch, operator, and the caller's objects."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+from tileops.errors import SignatureError
+from tileops.op.arguments import MISSING
+
+if TYPE_CHECKING:
+    from tileops.manifest.plan import EffectBranch, SignaturePlan
+    from tileops.manifest.record import ConstructionIndices
+
+
+def boundary_source(plan: SignaturePlan) -> str:
+    """Source of `_call_boundary` for the ops of `plan`; a class with one effect branch decides nothing on a call."""
+    names, buffered = plan.inputs, _buffered(plan)
+    required = [name for name in names if name in plan.required_inputs]
+    optional = [name for name in names if name not in plan.required_inputs] + ["out"] * buffered
+    parameters = [f"{name}=MISSING" if name in required else f"{name}=None" for name in names]
+    wrong = ["excess", "unknown"]
+    wrong += [f"not isinstance({name}, Tensor)" for name in required]
+    wrong += [f"not ({name} is None or isinstance({name}, Tensor))" for name in optional]
+    settled = ", ".join(names) + ","
+    lines = [
+        f"def _call_boundary(self, {', '.join(parameters)}, *excess{', out=None' * buffered}, **unknown):",
+        f"    if {' or '.join(wrong)}:",
+        f"        refuse_arguments(({settled}), {'out' if buffered else 'None'}, excess, unknown)",
+        f"    differentiate = is_grad_enabled() and ({_needs_gradient(required, optional)})",
+    ]
+    if len(plan.branches) == 1:
+        return "\n".join([*lines, *_branch(plan, plan.branches[0], 0, "    "), ""])
+    bits = ", ".join(f"{name} is not None" for name in optional) + ("," if optional else "")
+    lines.append(f"    branch = self._effects[({bits})]")
+    for number, branch in enumerate(plan.branches):
+        lines.append(f"    if branch == {number}:")
+        lines += _branch(plan, branch, number, "        ")
+    return "\n".join([*lines, ""])
+
+
+def effects(plan: SignaturePlan, values: ConstructionIndices) -> dict[tuple[bool, ...], int]:
+    """The effect branch of every combination of optional tensors that an instance may be called with.
+
+    A combination that the signature refuses is given branch 0, whose operator raises the error.
+    """
+    optional = [name for name in plan.inputs if name not in plan.required_inputs]
+    found = {}
+    for bits in itertools.product((False, True), repeat=len(optional) + _buffered(plan)):
+        passed = dict(zip(optional, bits, strict=False))
+        inputs = [MISSING if passed.get(name, True) else None for name in plan.inputs]
+        buffer = {"out": MISSING if bits[-1] else None} if _buffered(plan) else {}
+        try:
+            found[bits] = plan.select_branch(values, *inputs, **buffer)
+        except SignatureError:
+            found[bits] = 0
+    return found
+
+
+def _buffered(plan: SignaturePlan) -> bool:
+    return any(branch.has_out for branch in plan.branches)
+
+
+def _needs_gradient(required: list[str], optional: list[str]) -> str:
+    needs = [f"{name}.requires_grad" for name in required]
+    needs += [f"({name} is not None and {name}.requires_grad)" for name in optional]
+    return " or ".join(needs)
+
+
+def _branch(plan: SignaturePlan, branch: EffectBranch, number: int, indent: str) -> list[str]:
+    """The lines that run one branch and return allocated outputs and the caller's own objects."""
+    passed = ", ".join([*plan.inputs, *(["out"] if branch.has_out else []), "self._instance_key"])
+    returned = _returned(plan, branch)
+    direct = returned == "result"
+    keep = "return" if direct else "result ="
+    lines = [
+        f"{indent}if differentiate:",
+        f"{indent}    {keep} ForwardOnly_{number}.apply({passed})",
+    ]
+    if direct:
+        return [*lines, f"{indent}return operator_{number}({passed})"]
+    return [*lines, f"{indent}else:", f"{indent}    {keep} operator_{number}({passed})", f"{indent}return {returned}"]
+
+
+def _returned(plan: SignaturePlan, branch: EffectBranch) -> str:
+    if branch.allocates == plan.outputs and plan.outputs:
+        return "result"
+    objects = []
+    for output in plan.entry.signature.outputs:
+        if output.name in branch.allocates:
+            place = branch.allocates.index(output.name)
+            objects.append("result" if len(branch.allocates) == 1 else f"result[{place}]")
+        elif output.alias in branch.writes:
+            objects.append(str(output.alias))
+        elif output.buffer and branch.has_out:
+            objects.append("out")
+        else:
+            objects.append("None")
+    return objects[0] if len(objects) == 1 else f"({', '.join(objects)})" if objects else "None"
