@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -69,25 +70,25 @@ def validate(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def eager(session: nox.Session) -> None:
     """Run the eager suite: every op and case against its reference; `-- RMSNormFwdOp` or `-- --family norm`."""
-    run_suite(session, "eager")
+    run_suite(session, "tests/suites/test_eager.py")
 
 
 @nox.session(venv_backend="none")
 def compile_contract(session: nox.Session) -> None:
     """Run the compile suite: every op cold under torch.compile, one node each; `-- RMSNormFwdOp`."""
-    run_suite(session, "compile_contract")
+    run_suite(session, "tests/compile_contract.py")
 
 
 @nox.session(venv_backend="none")
 def cuda_graph(session: nox.Session) -> None:
     """Run the CUDA graph suite: every op captured and replayed; without CUDA it lists the ops as not run."""
-    run_suite(session, "cuda_graph")
+    run_suite(session, "tests/suites/test_cuda_graph.py")
 
 
 @nox.session(venv_backend="none")
 def cross_compile(session: nox.Session) -> None:
     """Compile every CUDA program for each architecture that its kernel type declares; needs nvcc, no GPU."""
-    run_suite(session, "cross_compile", "--full")
+    run_suite(session, "tests/cross_compile")
 
 
 @nox.session(venv_backend="none")
@@ -134,16 +135,17 @@ def build_docs(session: nox.Session) -> None:
     run(session, "-m", "sphinx", "--quiet", "--fresh-env", *strict, "docs", str(DOCS))
 
 
-def run_suite(session: nox.Session, suite: str, *options: str) -> None:
-    """Run one suite through pytest; leading positional arguments are op names."""
-    names = [argument for argument in session.posargs if not argument.startswith("-")]
-    run(session, "-m", "pytest", f"tests/suites/test_{suite}.py", *options, *names)
+def run_suite(session: nox.Session, module: str) -> None:
+    """Run one suite through pytest; arguments up to the first option are op names."""
+    names = list(itertools.takewhile(lambda argument: not argument.startswith("-"), session.posargs))
+    selected = [f"--op={name}" for name in names]
+    run(session, "-m", "pytest", module, *selected, *session.posargs[len(names) :])
 
 
 def run(session: nox.Session, *arguments: str) -> None:
     """Run Python with `arguments` in the shared environment, or in this interpreter under --no-venv."""
     if uses_current_interpreter():
-        session.run(sys.executable, *arguments)
+        session.run(sys.executable, *arguments, env={"TILEOPS_NO_VENV": "1"})
         return
     python = shared_environment(session)
     path = os.pathsep.join([str(python.parent), os.environ.get("PATH", os.defpath)])

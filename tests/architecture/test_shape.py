@@ -126,3 +126,11 @@ def test_one_stem_everywhere(stem: str) -> None:
         ROOT / "tests" / family / f"test_{name}.py",
     ]
     assert [path.relative_to(ROOT).as_posix() for path in expected if not path.is_file()] == []
+
+
+def test_each_package_carries_the_license() -> None:
+    """Each package holds a copy of LICENSE: a link to it would point outside its source distribution."""
+    license_text = (ROOT / "LICENSE").read_text()
+    copies = sorted((ROOT / "packages").glob("*/LICENSE"))
+    assert len(copies) == 3
+    assert [copy.read_text() == license_text and not copy.is_symlink() for copy in copies] == [True] * 3
