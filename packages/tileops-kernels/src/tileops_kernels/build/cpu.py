@@ -13,7 +13,7 @@ from tileops_kernels.build import compiler, launcher
 from tileops_kernels.build.cache import CacheFolder, StoredLibrary, cache_folder
 from tileops_kernels.build.compiler import Compiler
 from tileops_kernels.build.launcher import CPUFunction, LibrarySource, RowSplit
-from tileops_kernels.build.lowering import lower_to_c
+from tileops_kernels.build.lowering import LoweringError, import_tilelang, lower_to_c, tilelang_errors
 from tileops_kernels.build.once import Once
 from tileops_kernels.build.program import Program
 from tileops_kernels.errors import BuildError
@@ -52,7 +52,7 @@ class CPUBuilder:
         return _load(stored, owner)
 
     def _build(self, program: Program, found: Compiler, key: str, owner: str, staging: Path) -> StoredLibrary:
-        source = _source(program, owner)
+        source = _source(program, owner, self._limit)
         text, library = staging / "program.cpp", staging / "program.so"
         text.write_text(source.text, encoding="utf-8")
         command = [*found.command, *compiler.FLAGS, "-o", str(library), str(text)]
@@ -79,15 +79,23 @@ def _build_digest() -> str:
     return hashlib.sha256(Path(launcher.__file__).read_bytes() + launcher.prelude_text().encode()).hexdigest()
 
 
-def _source(program: Program, owner: str) -> LibrarySource:
+def _source(program: Program, owner: str, limit: float) -> LibrarySource:
     """Trace and lower `program`: its builder returns a prim_func, or one with the RowSplit that shares it among threads."""
-    built = program.build()
-    prim_func, split = built if isinstance(built, tuple) else (built, None)
+    try:
+        with tilelang_errors():
+            tilelang = import_tilelang(limit=limit)
+            built = program.build()
+            prim_func, split = built if isinstance(built, tuple) else (built, None)
+            generated, order = lower_to_c(tilelang, prim_func)
+    except LoweringError as error:
+        raise BuildError(
+            f"{owner}: lowering to C failed: {error}; expected TileLang to accept the program; install a tilelang version "
+            "that this package names"
+        ) from error
     if split is not None and not isinstance(split, RowSplit):
         raise BuildError(
             f"{owner}: the builder returned {type(split).__name__} beside its prim_func; expected a RowSplit; return one"
         )
-    generated, order = lower_to_c(prim_func)
     return launcher.library_source(generated, order, split)
 
 

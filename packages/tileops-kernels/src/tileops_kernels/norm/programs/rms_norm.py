@@ -1,0 +1,192 @@
+"""RMSNorm on CUDA: a row kept in registers and read once, or read twice in chunks.
+
+A block of `rows * lanes` threads takes `rows` rows, `lanes` threads each. A thread moves `vector` elements at a time, which
+must divide the row; vector `k` of a row belongs to thread `k % lanes`. Row offsets are 64 bits wide.
+"""
+
+import tilelang.language as T  # noqa: N812
+
+from tileops_kernels.macros.cuda_rows import KEEP_PACKED, add_over_lanes, keep_packed, warps_of
+
+
+def rms_norm_on_chip(n, dtype, weighted, vector, lanes, rows, blocks, shared_weight):
+    """Rows of `n` elements in registers; parameters X (m, n), W (n,) if weighted, Y (m, n), eps; size m.
+
+    `vector` elements take 16 bytes. At least `blocks` blocks fit on a multiprocessor, which bounds the registers of a thread.
+    The weight is fetched before the sum is known, which hides its latency: into shared memory with `shared_weight`, else
+    into registers.
+    """
+    m = T.dynamic("m", "int64")
+    steps = -(-n // (vector * lanes))
+    whole = n % (vector * lanes) == 0
+    weight_place = T.alloc_shared if shared_weight else T.alloc_local
+    weight_shape = (n,) if shared_weight else (steps, vector)
+
+    @T.macro
+    def read_row(X, row, lane, x):
+        for k in T.unroll(steps):
+            j = (k * lanes + lane) * vector
+            if (whole or j < n) and (rows == 1 or row < m):
+                for v in T.vectorized(vector):
+                    x[k, v] = X[row, j + v]
+
+    @T.macro
+    def fetch_weight(W, lane, w):
+        for k in T.unroll(steps):
+            j = (k * lanes + lane) * vector
+            if whole or j < n:
+                if shared_weight:
+                    T.ptx_cp_async(T.access_ptr(w[j], "w", vector), T.access_ptr(W[j], "r", vector), vector)
+                else:
+                    for v in T.vectorized(vector):
+                        w[k, v] = W[j + v]
+        if shared_weight:
+            T.ptx_commit_group()
+
+    @T.macro
+    def reciprocal_root(x, slot, lane, scale, partial, eps):
+        scale[0] = T.float32(0)
+        for k in T.unroll(steps):
+            if whole or (k * lanes + lane) * vector < n:
+                for v in T.unroll(vector):
+                    scale[0] += T.cast(x[k, v], "float32") * T.cast(x[k, v], "float32")
+        add_over_lanes(scale, partial, slot, lane, lanes)
+        scale[0] = T.rsqrt(scale[0] / n + eps)
+
+    @T.macro
+    def write_vector(Y, row, lane, x, k):
+        j = (k * lanes + lane) * vector
+        if (whole or j < n) and (rows == 1 or row < m):
+            for v in T.vectorized(vector):
+                Y[row, j + v] = x[k, v]
+
+    @T.prim_func
+    def weighted_rows(X: T.Tensor[(m, n), dtype], W: T.Tensor[(n,), dtype], Y: T.Tensor[(m, n), dtype], eps: T.float32):
+        with T.Kernel(T.ceildiv(m, rows), threads=rows * lanes, prelude=KEEP_PACKED) as block:
+            thread = T.get_thread_binding(0)
+            slot, lane = thread // lanes, thread % lanes
+            row = T.cast(block, "int64") * rows + slot
+            x = T.alloc_local((steps, vector), dtype)
+            w = weight_place(weight_shape, dtype)
+            u = T.alloc_local((1, vector), dtype)
+            scale = T.alloc_local((1,), "float32")
+            partial = T.alloc_shared((rows, warps_of(lanes)), "float32")
+            T.annotate_min_blocks_per_sm(blocks)
+            read_row(X, row, lane, x)
+            fetch_weight(W, lane, w)
+            reciprocal_root(x, slot, lane, scale, partial, eps)
+            if shared_weight:
+                T.ptx_wait_group(0)
+            for k in T.unroll(steps):
+                keep_packed(x, k)
+                for v in T.vectorized(vector):
+                    u[0, v] = w[(k * lanes + lane) * vector + v] if shared_weight else w[k, v]
+                for v in T.unroll(vector):
+                    x[k, v] = T.cast(T.cast(x[k, v], "float32") * scale[0] * T.cast(u[0, v], "float32"), dtype)
+                write_vector(Y, row, lane, x, k)
+
+    @T.prim_func
+    def plain_rows(X: T.Tensor[(m, n), dtype], Y: T.Tensor[(m, n), dtype], eps: T.float32):
+        with T.Kernel(T.ceildiv(m, rows), threads=rows * lanes, prelude=KEEP_PACKED) as block:
+            thread = T.get_thread_binding(0)
+            slot, lane = thread // lanes, thread % lanes
+            row = T.cast(block, "int64") * rows + slot
+            x = T.alloc_local((steps, vector), dtype)
+            scale = T.alloc_local((1,), "float32")
+            partial = T.alloc_shared((rows, warps_of(lanes)), "float32")
+            T.annotate_min_blocks_per_sm(blocks)
+            read_row(X, row, lane, x)
+            reciprocal_root(x, slot, lane, scale, partial, eps)
+            for k in T.unroll(steps):
+                keep_packed(x, k)
+                for v in T.unroll(vector):
+                    x[k, v] = T.cast(T.cast(x[k, v], "float32") * scale[0], dtype)
+                write_vector(Y, row, lane, x, k)
+
+    return weighted_rows if weighted else plain_rows
+
+
+def rms_norm_streaming(n, dtype, weighted, vector, lanes, rows, unroll):
+    """Rows of `n` elements read twice, `unroll` vectors a thread at a time; parameters as in rms_norm_on_chip.
+
+    The second reading goes backwards, so that it begins with what the caches still hold.
+    """
+    m = T.dynamic("m", "int64")
+    chunk = vector * lanes * unroll
+    chunks = -(-n // chunk)
+    whole = n % chunk == 0
+
+    @T.macro
+    def read_chunk(X, row, lane, c, x):
+        for k in T.unroll(unroll):
+            j = c * chunk + (k * lanes + lane) * vector
+            if (whole or j < n) and (rows == 1 or row < m):
+                for v in T.vectorized(vector):
+                    x[k, v] = X[row, j + v]
+
+    @T.macro
+    def reciprocal_root(X, row, slot, lane, x, scale, partial, eps):
+        scale[0] = T.float32(0)
+        for c in T.serial(chunks):
+            read_chunk(X, row, lane, c, x)
+            for k in T.unroll(unroll):
+                if whole or c * chunk + (k * lanes + lane) * vector < n:
+                    for v in T.unroll(vector):
+                        scale[0] += T.cast(x[k, v], "float32") * T.cast(x[k, v], "float32")
+        add_over_lanes(scale, partial, slot, lane, lanes)
+        scale[0] = T.rsqrt(scale[0] / n + eps)
+
+    @T.macro
+    def read_weight(W, lane, c, w):
+        for k in T.unroll(unroll):
+            j = c * chunk + (k * lanes + lane) * vector
+            if whole or j < n:
+                for v in T.vectorized(vector):
+                    w[k, v] = W[j + v]
+
+    @T.macro
+    def write_vector(Y, row, lane, c, k, x):
+        j = c * chunk + (k * lanes + lane) * vector
+        if (whole or j < n) and (rows == 1 or row < m):
+            for v in T.vectorized(vector):
+                Y[row, j + v] = x[k, v]
+
+    @T.prim_func
+    def weighted_rows(X: T.Tensor[(m, n), dtype], W: T.Tensor[(n,), dtype], Y: T.Tensor[(m, n), dtype], eps: T.float32):
+        with T.Kernel(T.ceildiv(m, rows), threads=rows * lanes) as block:
+            thread = T.get_thread_binding(0)
+            slot, lane = thread // lanes, thread % lanes
+            row = T.cast(block, "int64") * rows + slot
+            x = T.alloc_local((unroll, vector), dtype)
+            w = T.alloc_local((unroll, vector), dtype)
+            scale = T.alloc_local((1,), "float32")
+            partial = T.alloc_shared((rows, warps_of(lanes)), "float32")
+            reciprocal_root(X, row, slot, lane, x, scale, partial, eps)
+            for back in T.serial(chunks):
+                c = chunks - 1 - back
+                read_chunk(X, row, lane, c, x)
+                read_weight(W, lane, c, w)
+                for k in T.unroll(unroll):
+                    for v in T.unroll(vector):
+                        x[k, v] = T.cast(T.cast(x[k, v], "float32") * scale[0] * T.cast(w[k, v], "float32"), dtype)
+                    write_vector(Y, row, lane, c, k, x)
+
+    @T.prim_func
+    def plain_rows(X: T.Tensor[(m, n), dtype], Y: T.Tensor[(m, n), dtype], eps: T.float32):
+        with T.Kernel(T.ceildiv(m, rows), threads=rows * lanes) as block:
+            thread = T.get_thread_binding(0)
+            slot, lane = thread // lanes, thread % lanes
+            row = T.cast(block, "int64") * rows + slot
+            x = T.alloc_local((unroll, vector), dtype)
+            scale = T.alloc_local((1,), "float32")
+            partial = T.alloc_shared((rows, warps_of(lanes)), "float32")
+            reciprocal_root(X, row, slot, lane, x, scale, partial, eps)
+            for back in T.serial(chunks):
+                c = chunks - 1 - back
+                read_chunk(X, row, lane, c, x)
+                for k in T.unroll(unroll):
+                    for v in T.unroll(vector):
+                        x[k, v] = T.cast(T.cast(x[k, v], "float32") * scale[0], dtype)
+                    write_vector(Y, row, lane, c, k, x)
+
+    return weighted_rows if weighted else plain_rows
