@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from tileops.errors import ExpressionError
 from tileops.manifest.expressions import Attribute, Call, Expression, Name, Spread
-from tileops.manifest.kinds import BoolKind, Kind, LiteralKind, UnionKind
+from tileops.manifest.families import matched
+from tileops.manifest.kinds import BoolKind, Kind, LiteralKind, SumKind, UnionKind, is_nullable
 from tileops.manifest.source import evaluate
 from tileops.manifest.trees import children, rewrite
 
 if TYPE_CHECKING:
-    from tileops.manifest.model import Formula, Signature
+    from tileops.manifest.model import Formula, Signature, SumType
+
+Settled: TypeAlias = Mapping[Expression, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +36,7 @@ class Branch:
 
     key: tuple[object, ...]
     present: Mapping[str, bool]
-    settled: Mapping[Expression, object]
+    settled: Settled
 
     def decides(self, formula: bool | Formula) -> bool:
         """Return what a flag or a discriminant formula is on this branch."""
@@ -44,51 +48,100 @@ def present(name: str) -> Call:
     return Call("present", (Name(name),))
 
 
-def deciding_formulas(signature: Signature) -> Iterator[Formula]:
-    """Yield every formula that only discriminants may appear in."""
+def deciding_trees(signature: Signature) -> Iterator[Expression]:
+    """Yield every formula in which only discriminants may appear."""
     for tensor in (*signature.inputs, *signature.outputs):
         for flag in (tensor.optional, tensor.mutated, tensor.nullable):
             if flag is not None and not isinstance(flag, bool):
-                yield flag
-    for family in signature.families.values():
-        yield from family.match
+                yield flag.tree
+    yield from matched(signature)
 
 
 def discriminants(signature: Signature) -> tuple[Discriminant, ...]:
     """Return what decides in this signature: parameters first, then what a call passes."""
-    found: dict[Expression, Discriminant] = {}
-    for tensor in signature.inputs:
-        if tensor.is_optional:
-            found[present(tensor.name)] = Discriminant(present(tensor.name), (False, True), of_call=True)
+    columns = [
+        Discriminant(tree, tuple(dict.fromkeys(row.get(tree) for row in rows)), of_call=False)
+        for rows in _parameter_rows(signature)
+        for tree in dict.fromkeys(itertools.chain.from_iterable(rows))
+    ]
+    passed = [tensor.name for tensor in signature.inputs if tensor.is_optional]
     if any(output.buffer for output in signature.outputs):
-        found[present("out")] = Discriminant(present("out"), (False, True), of_call=True)
-    kinds = {parameter.name: parameter.kind for parameter in signature.parameters}
-    for formula in deciding_formulas(signature):
-        for atom in atoms(formula.tree):
-            if atom not in found:
-                values = _values(atom, kinds)
-                if values is not None:
-                    found[atom] = Discriminant(atom, values, of_call=False)
-    return tuple(sorted(found.values(), key=lambda discriminant: discriminant.of_call))
+        passed.append("out")
+    return (*columns, *(Discriminant(present(name), (False, True), of_call=True) for name in passed))
+
+
+def _parameter_rows(signature: Signature) -> list[list[dict[Expression, object]]]:
+    """Return for each deciding parameter its possible values, as what each asked part of it then is."""
+    asked: dict[str, list[Expression]] = {}
+    for tree in deciding_trees(signature):
+        for atom in atoms(tree):
+            subject = _subject(atom)
+            if atom not in asked.setdefault(subject, []):
+                asked[subject].append(atom)
+    found = []
+    for parameter in signature.parameters:
+        if parameter.tensor is not None and parameter.tensor.is_optional:
+            asked[parameter.name] = [present(parameter.name)]
+        parts = asked.get(parameter.name)
+        if parts:
+            rows = _rows(parameter.name, parameter.kind, parts, signature.sums)
+            if rows:
+                found.append(rows)
+    return found
+
+
+def _subject(atom: Expression) -> str:
+    match atom:
+        case Name(name) | Call(_, (Name(name),)) | Attribute(Name(name), _):
+            return name
+    return ""
+
+
+def _rows(
+    name: str, kind: Kind, parts: list[Expression], sums: Mapping[str, SumType]
+) -> list[dict[Expression, object]]:
+    here = Name(name)
+    if isinstance(kind, SumKind) and kind.name in sums:
+        return _sum_rows(here, sums[kind.name], parts)
+    values = finite_values(kind)
+    if values is None:
+        if not is_nullable(kind):
+            return []
+        return [{present(name): there} for there in (False, True) if present(name) in parts]
+    rows: dict[tuple[object, ...], dict[Expression, object]] = {}
+    for value in values:
+        known: dict[Expression, object] = {
+            here: value,
+            present(name): value is not None,
+            Attribute(here, "value"): value,
+        }
+        row = {part: known[part] for part in parts if part in known}
+        rows.setdefault(tuple(row.values()), row)
+    return list(rows.values())
+
+
+def _sum_rows(here: Name, declared: SumType, parts: list[Expression]) -> list[dict[Expression, object]]:
+    rows: list[dict[Expression, object]] = []
+    for constructor in declared.constructors:
+        finite = {field.name: finite_values(field.kind) for field in constructor.fields}
+        columns: list[list[tuple[Expression, object]]] = []
+        for part in parts:
+            if part == Attribute(here, "kind"):
+                columns.append([(part, constructor.name)])
+            elif isinstance(part, Attribute):
+                columns.append([(part, value) for value in finite.get(part.field) or (None,)])
+        rows.extend(dict(row) for row in itertools.product(*columns))
+    return rows
 
 
 def atoms(tree: Expression | Spread) -> Iterator[Expression]:
     """Yield the smallest parts of a formula that can be discriminants."""
     match tree:
-        case Call("present", _) | Name() | Attribute(Name(), _):
+        case Call("present", (Name(),)) | Name() | Attribute(Name(), _):
             yield tree
         case _:
             for child in children(tree):
                 yield from atoms(child)
-
-
-def _values(atom: Expression, kinds: Mapping[str, Kind]) -> tuple[object, ...] | None:
-    match atom:
-        case Name(name) if name in kinds:
-            return finite_values(kinds[name])
-        case Call("present", (Name(name),)) if name in kinds:
-            return (False, True)
-    return None
 
 
 def finite_values(kind: Kind) -> tuple[object, ...] | None:
@@ -98,66 +151,83 @@ def finite_values(kind: Kind) -> tuple[object, ...] | None:
             return (False, True)
         case LiteralKind(values):
             return values
-        case UnionKind(members) if kind.nullable:
+        case UnionKind() if kind.nullable:
             rest = finite_values(kind.without_none())
-            return None if rest is None or not members else (None, *rest)
+            return None if rest is None else (None, *rest)
     return None
+
+
+def combinations(signature: Signature) -> Iterator[Branch]:
+    """Yield every combination of discriminant values, accepted or not."""
+    deciding = discriminants(signature)
+    passed = [[{found.tree: value} for value in found.values] for found in deciding if found.of_call]
+    for rows in itertools.product(*_parameter_rows(signature), *passed):
+        settled: dict[Expression, object] = {}
+        for row in rows:
+            settled.update(row)
+        key = tuple(settled.get(found.tree) for found in deciding)
+        yield Branch(key, _presence(signature, settled), settled)
 
 
 def branches(signature: Signature) -> tuple[Branch, ...]:
     """Return every branch that the signature accepts, in the order of its discriminants."""
-    deciding = discriminants(signature)
-    accepted = []
-    for values in itertools.product(*(discriminant.values for discriminant in deciding)):
-        settled = {discriminant.tree: value for discriminant, value in zip(deciding, values, strict=True)}
-        branch = Branch(values, _presence(signature, settled), settled)
-        if _accepts(signature, branch):
-            accepted.append(branch)
-    return tuple(accepted)
+    restrictions = [rule for rule in signature.shape_rules if is_restriction(rule, signature)]
+    return tuple(branch for branch in combinations(signature) if _accepts(signature, branch, restrictions))
 
 
-def _presence(signature: Signature, settled: Mapping[Expression, object]) -> dict[str, bool]:
+def _presence(signature: Signature, settled: Settled) -> dict[str, bool]:
     presence = {tensor.name: bool(settled.get(present(tensor.name), True)) for tensor in signature.inputs}
     presence["out"] = bool(settled.get(present("out"), False))
+    for parameter in signature.parameters:
+        if parameter.tensor is not None:
+            presence[parameter.name] = bool(settled.get(present(parameter.name), True))
     return presence
 
 
-def _accepts(signature: Signature, branch: Branch) -> bool:
+def _accepts(signature: Signature, branch: Branch, restrictions: list[Formula]) -> bool:
     for tensor in signature.inputs:
         if not isinstance(tensor.optional, bool) and branch.present[tensor.name] != branch.decides(tensor.optional):
             return False
-    return all(
-        decide(rule.tree, branch.settled) is not False
-        for rule in signature.shape_rules
-        if is_restriction(rule, signature)
-    )
+    return all(decide(rule.tree, branch.settled) is not False for rule in restrictions)
 
 
 def is_restriction(rule: Formula, signature: Signature) -> bool:
     """Whether a refinement reads only discriminants, and so restricts the branches."""
     deciding = {discriminant.tree for discriminant in discriminants(signature)}
-    return all(atom in deciding for atom in atoms(rule.tree))
+    read = list(atoms(rule.tree))
+    return bool(read) and all(atom in deciding for atom in read)
 
 
-def decide(tree: Expression, settled: Mapping[Expression, object]) -> object:
+def decide(tree: Expression, settled: Settled) -> object:
     """Return the value of a formula of discriminants, where they have these values.
 
     Raises:
         ExpressionError: the formula reads anything else.
     """
+    key = tuple((atom, settled.get(atom, _UNSETTLED)) for atom in dict.fromkeys(atoms(tree)))
+    return _decide(tree, key)
+
+
+class _Unsettled:
+    """Stands for the value of what is not a discriminant."""
+
+
+_UNSETTLED = _Unsettled()
+
+
+@functools.lru_cache(maxsize=4096)
+def _decide(tree: Expression, known: tuple[tuple[Expression, object], ...]) -> object:
+    settled = dict(known)
     values: dict[str, object] = {}
-    replaced = _replace(tree, settled, values)
-    return evaluate(replaced, values, {})
 
-
-def _replace(tree: Expression, settled: Mapping[Expression, object], values: dict[str, object]) -> Expression:
     def substitute(part: Expression) -> Expression | None:
-        if part in settled:
-            name = f"discriminant{len(values)}"
-            values[name] = settled[part]
-            return Name(name)
-        if isinstance(part, Name):
-            raise ExpressionError(f"{part.name!r} is not a discriminant")
-        return None
+        if part not in settled:
+            return None
+        if settled[part] is _UNSETTLED:
+            shown = part.name if isinstance(part, Name) else "part of it"
+            raise ExpressionError(f"{shown!r} has no finite set of values, and cannot decide")
+        name = f"discriminant{len(values)}"
+        values[name] = settled[part]
+        return Name(name)
 
-    return rewrite(tree, substitute)
+    return evaluate(rewrite(tree, substitute), values, {})

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from tileops.manifest.checking import infer
 from tileops.manifest.expressions import Binary, Call, Expression, Slice, Spread, Subscript
 from tileops.manifest.inference import Axes, Bind, BindDType, CheckDType, Compare, Compute, Require, Solve, expand
-from tileops.manifest.kinds import DTypeKind
+from tileops.manifest.kinds import DimKind, DTypeKind, fits
+from tileops.manifest.scopes import scope_of
 from tileops.manifest.source import Emitter
 from tileops.manifest.trees import children, free_names
 
 if TYPE_CHECKING:
     from tileops.manifest.branches import Branch
+    from tileops.manifest.construction import ConstructionCheck
     from tileops.manifest.inference import Solution
     from tileops.manifest.model import OpEntry, TensorType
 
@@ -28,12 +31,13 @@ def can_fail(tree: Expression | Spread) -> bool:
 class BranchWriter:
     """Writes the check of one branch."""
 
-    def __init__(self, entry: OpEntry, branch: Branch, solution: Solution, construction: tuple[str, ...]) -> None:
+    def __init__(self, entry: OpEntry, branch: Branch, solution: Solution, construction: ConstructionCheck) -> None:
         self.signature = entry.signature
         self.branch = branch
         self.solution = solution
-        self.construction = construction
-        self.known: list[str] = list(construction)
+        self.construction = construction.known
+        self.known: list[str] = list(construction.known_where(branch.present))
+        self.scope = scope_of(entry.signature)
         self.lines: list[str] = []
         self.tensors = [tensor for tensor in self.signature.inputs if branch.present[tensor.name]]
 
@@ -84,8 +88,7 @@ class BranchWriter:
 
     def _tensors(self) -> None:
         first: TensorType | None = None
-        for tensor in self.tensors:
-            name = tensor.name
+        for name in (tensor.name for tensor in self.tensors):
             self._line(f"if not isinstance({name}, _Tensor):")
             self._line(f"    raise _messages.not_a_tensor({name!r}, {name})")
             self._line(f"_dtype_of_{name} = {name}.dtype")
@@ -100,11 +103,19 @@ class BranchWriter:
             else:
                 self._line(f"if {name}.device != _device:")
                 self._line(f"    raise _messages.device({name!r}, {first.name!r}, _device, {name}.device)")
-            if tensor.contiguous:
-                self._line(f"if not {name}.is_contiguous():")
-                self._line(f"    raise _messages.contiguous({name!r}, {name}.stride())")
+            self._layout(tensor)
         if first is None:
-            self._line("_device = _construction.device")
+            self._line("_device = _call_device(_construction)")
+
+    def _layout(self, tensor: TensorType, name: str = "") -> None:
+        """Check the memory layout of a tensor that declares one, or that the call writes."""
+        name = name or tensor.name
+        if tensor.contiguous:
+            self._line(f"if not {name}.is_contiguous():")
+            self._line(f"    raise _messages.contiguous({name!r}, {name}.stride())")
+        elif self.branch.decides(tensor.mutated) or tensor.buffer:
+            self._line(f"if not {name}.is_contiguous() and _overlaps({name}):")
+            self._line(f"    raise _messages.overlapping({name!r}, {name}.stride())")
 
     def _bind_dtype(self, tensor: TensorType, index: str) -> None:
         self._line(f"{index} = _dtype_of_{tensor.name}")
@@ -248,6 +259,13 @@ class BranchWriter:
                     f"_dtype_of_{tensor.name}", dtype, tensor.dtype.tree, f"{tensor.name}: {tensor.dtype.text}"
                 )
                 dtype = f"_dtype_of_{tensor.name}"
+            if any(not isinstance(item, Spread) and not self._is_extent(item) for item in written):
+                self._line(f"_shape_of_{tensor.name} = {shape}")
+                shape = f"_shape_of_{tensor.name}"
+                self._line(f"if any(_extent < 0 for _extent in {shape}):")
+                self._line(f"    raise _messages.negative({tensor.name!r}, {tensor.shape.text!r}, {shape})")
+            if tensor.buffer and self.branch.present["out"]:
+                shape, dtype = self._buffer(tensor, shape, dtype)
             outputs.append(f"_OutputFacts({tensor.name!r}, {shape}, {dtype}), ")
         self._line("return _SignatureCall(")
         self._line("    _facts,")
@@ -257,7 +275,29 @@ class BranchWriter:
         self._line(f"    {_tuple(f'_shape_of_{tensor.name}' for tensor in self.tensors)},")
         self._line(f"    {_tuple(f'_dtype_of_{tensor.name}' for tensor in self.tensors)},")
         self._line(f"    ({''.join(outputs).rstrip()}),")
+        observed = [tensor.name for tensor in self.tensors if tensor.values is not None or tensor.requires]
+        if observed:
+            self._line(f"    _observed({{{', '.join(f'{name!r}: {name}' for name in observed)}}}),")
         self._line(")")
+
+    def _is_extent(self, item: Expression) -> bool:
+        """Whether an axis can never be negative."""
+        return fits(infer(item, self.scope), DimKind())
+
+    def _buffer(self, tensor: TensorType, shape: str, dtype: str) -> tuple[str, str]:
+        """Check the caller's buffer against the output that it receives."""
+        self._line("# out")
+        self._line("if not isinstance(out, _Tensor):")
+        self._line("    raise _messages.not_a_tensor('out', out)")
+        self._line(f"_shape_of_out, _dtype_of_out = {shape}, {dtype}")
+        self._line("if tuple(out.shape) != _shape_of_out:")
+        self._line(f"    raise _messages.buffer_shape({tensor.name!r}, _shape_of_out, tuple(out.shape))")
+        self._line("if out.dtype is not _dtype_of_out:")
+        self._line(f"    raise _messages.dtype('out', {tensor.dtype.text!r}, _dtype_of_out, out.dtype)")
+        self._line("if out.device != _device:")
+        self._line("    raise _messages.device('out', '', _device, out.device)")
+        self._layout(tensor, "out")
+        return "_shape_of_out", "_dtype_of_out"
 
     def indices(self) -> tuple[str, ...]:
         """Return the names that the call settles, in the order of their solution."""

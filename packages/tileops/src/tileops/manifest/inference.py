@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from tileops.errors import ExpressionError
-from tileops.manifest.branches import Branch, decide
-from tileops.manifest.expressions import Binary, Expression, Literal, Name, Negative, ShapeItem, Spread
+from tileops.manifest.branches import Branch, decide, is_restriction
+from tileops.manifest.expressions import Call, Expression, Literal, Name, ShapeItem, Spread
+from tileops.manifest.families import arguments_of, filled, filled_item
 from tileops.manifest.kinds import DTYPE_NAMES, DTypeKind, ShapeKind
 from tileops.manifest.model import Formula, Shape, Signature, TensorType
-from tileops.manifest.trees import free_names, rewrite
+from tileops.manifest.trees import free_names
+from tileops.manifest.unification import linear
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -97,86 +98,31 @@ class Solution:
 
 
 def expand(shape: Shape, signature: Signature, branch: Branch) -> tuple[ShapeItem, ...]:
-    """Return the axes that a shape has on a branch: its own, or those of its type family's case."""
+    """Return the axes that a shape has on a branch: its own, or those of its type family's case.
+
+    Raises:
+        ExpressionError: the family is unknown, has no case for the branch, or several.
+    """
+    return _expanded(shape, signature, branch, depth=0)
+
+
+def _expanded(shape: Shape, signature: Signature, branch: Branch, depth: int) -> tuple[ShapeItem, ...]:
     if shape.family is None:
         return shape.items
-    family = signature.families.get(shape.family.function)
-    if family is None:
-        raise ExpressionError(f"{shape.family.function!r} is not a type family of this signature")
-    arguments = dict(zip(family.parameters, shape.family.arguments, strict=True))
-    values = tuple(decide(argument_of(formula, arguments), branch.settled) for formula in family.match)
-    for case in family.cases:
-        if case.when == values:
-            return tuple(_substituted(item, arguments) for item in expand(case.shape, signature, branch))
-    raise ExpressionError(f"{family.name} has no case for {', '.join(map(repr, values))}")
-
-
-def argument_of(formula: Formula, arguments: Mapping[str, ShapeItem]) -> Expression:
-    """Return a family's formula with the family's own names replaced by its arguments."""
-    replaced = _substituted(formula.tree, arguments)
-    if isinstance(replaced, Spread):
-        raise ExpressionError(f"{formula.text!r} matches a splice")
-    return replaced
-
-
-def _substituted(item: ShapeItem, arguments: Mapping[str, ShapeItem]) -> ShapeItem:
-    if isinstance(item, Spread):
-        if isinstance(item.value, Name) and isinstance(replaced := arguments.get(item.value.name), Spread):
-            return replaced
-        return Spread(_filled(item.value, arguments))
-    return _filled(item, arguments)
-
-
-def _filled(tree: Expression, arguments: Mapping[str, ShapeItem]) -> Expression:
-    def substitute(part: Expression) -> Expression | None:
-        if isinstance(part, Name) and part.name in arguments:
-            found = arguments[part.name]
-            return found.value if isinstance(found, Spread) else found
-        return None
-
-    return rewrite(tree, substitute)
-
-
-def linear(tree: Expression, index: str) -> tuple[int, Expression] | None:
-    """Return (a, e) when the tree is a * index + e with a constant a and an e without the index, else None."""
-    if index not in free_names(tree):
-        return 0, tree
-    match tree:
-        case Name():
-            return 1, Literal(0)
-        case Negative(operand):
-            inner = linear(operand, index)
-            return None if inner is None else (-inner[0], _negated(inner[1]))
-        case Binary("+" | "-" as operator, left, right):
-            first, second = linear(left, index), linear(right, index)
-            if first is None or second is None:
-                return None
-            sign = 1 if operator == "+" else -1
-            return first[0] + sign * second[0], _folded(operator, first[1], second[1])
-        case Binary("*", Literal(int(factor)), other) | Binary("*", other, Literal(int(factor))):
-            inner = linear(other, index)
-            return None if inner is None else (factor * inner[0], _folded("*", Literal(factor), inner[1]))
-    return None
-
-
-def _negated(tree: Expression) -> Expression:
-    return Literal(-tree.value) if isinstance(tree, Literal) and isinstance(tree.value, int) else Negative(tree)
-
-
-def _folded(operator: str, left: Expression, right: Expression) -> Expression:
-    if (
-        isinstance(left, Literal)
-        and isinstance(right, Literal)
-        and isinstance(left.value, int)
-        and isinstance(right.value, int)
-    ):
-        first, second = left.value, right.value
-        return Literal({"+": first + second, "-": first - second, "*": first * second}[operator])
-    if right == Literal(0) and operator in "+-":
-        return left
-    if left == Literal(0) and operator == "+":
-        return right
-    return Binary(operator, left, right)
+    if depth > len(signature.families):
+        raise ExpressionError(f"the type family {shape.family.function} is made of itself")
+    family, arguments = arguments_of(shape.family, signature)
+    values = tuple(decide(filled(formula.tree, arguments), branch.settled) for formula in family.match)
+    cases = [case for case in family.cases if case.when == values]
+    if len(cases) != 1:
+        shown = ", ".join(repr(value) for value in values)
+        raise ExpressionError(f"{family.name} has {'no case' if not cases else 'several cases'} for {shown}")
+    inner = cases[0].shape
+    if inner.family is not None:
+        applied = tuple(filled_item(argument, arguments) for argument in inner.family.arguments)
+        inner = Shape(inner.text, family=Call(inner.family.function, applied))
+        return _expanded(inner, signature, branch, depth + 1)
+    return tuple(filled_item(item, arguments) for item in inner.items)
 
 
 class Solver:
@@ -192,7 +138,7 @@ class Solver:
     def solve(self) -> Solution:
         """Return the steps, with the indices that stay unsolved and the tensors that stay unchecked."""
         known = self.solution.known
-        self.rules = {place: rule for place, rule in self.rules.items() if not self._readable(rule.tree)}
+        self.rules = {place: rule for place, rule in self.rules.items() if not self._settled_before(rule)}
         waiting_dtypes = list(self.tensors)
         waiting_shapes = list(self.tensors)
         progress = True
@@ -212,9 +158,16 @@ class Solver:
         self.solution.unsolved = [name for name in self.signature.forall if name not in known]
         return self.solution
 
+    def _settled_before(self, rule: Formula) -> bool:
+        """Whether construction or the choice of the branch has checked a refinement."""
+        read = free_names(rule.tree) - DTYPE_NAMES - {"inf"}
+        held = {parameter.name for parameter in self.signature.parameters if parameter.tensor is not None}
+        return read <= self.solution.known | held or is_restriction(rule, self.signature)
+
     def _readable(self, tree: Expression | Spread) -> bool:
         constants = DTYPE_NAMES | {"inf"}
         tensors = {tensor.name for tensor in self.signature.inputs} | {"out"}
+        tensors |= {parameter.name for parameter in self.signature.parameters if parameter.tensor is not None}
         return free_names(tree) <= self.solution.known | constants | tensors
 
     def _dtype(self, tensor: TensorType) -> bool:

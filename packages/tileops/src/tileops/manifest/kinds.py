@@ -93,6 +93,22 @@ class DeviceKind(Kind):
 
 
 @dataclass(frozen=True, slots=True)
+class AnyKind(Kind):
+    """Whatever a function takes without looking at its kind."""
+
+    def __str__(self) -> str:
+        return "any value"
+
+
+@dataclass(frozen=True, slots=True)
+class TensorKind(Kind):
+    """The contents of a metadata tensor; only predicates and generators see them."""
+
+    def __str__(self) -> str:
+        return "tensor"
+
+
+@dataclass(frozen=True, slots=True)
 class LiteralKind(Kind):
     """One of a few words."""
 
@@ -258,6 +274,28 @@ def _dtype_names(node: ast.expr, text: str) -> tuple[str, ...]:
         case ast.Name(id=name) if name in DTYPE_NAMES:
             return (name,)
     raise ExpressionError(f"{ast.unparse(node)!r} in {text!r} is not a dtype")
+
+
+def fits(kind: Kind, wanted: Kind) -> bool:  # noqa: PLR0911
+    """Whether every value of one kind is of the wanted kind."""
+    if kind == wanted or isinstance(wanted, AnyKind):
+        return True
+    if isinstance(kind, UnionKind):
+        return all(fits(member, wanted) for member in kind.members)
+    if isinstance(wanted, UnionKind):
+        return any(fits(kind, member) for member in wanted.members)
+    match kind, wanted:
+        case (DimKind(), IntKind() | FloatKind()) | (IntKind(), FloatKind()) | (LiteralKind(), StrKind()):
+            return True
+        case (LiteralKind(some), LiteralKind(allowed)) | (DTypeKind(some), DTypeKind(allowed)):
+            return set(some) <= set(allowed) or not allowed
+        case (ShapeKind(), SequenceKind(element, None)):
+            return fits(DimKind(), element)
+        case (SequenceKind(element), ShapeKind()):
+            return fits(element, IntKind())
+        case (SequenceKind(element, size), SequenceKind(wanted_element, wanted_size)):
+            return (size == 0 or fits(element, wanted_element)) and wanted_size in {None, size}
+    return False
 
 
 def is_nullable(kind: Kind) -> bool:

@@ -118,6 +118,27 @@ class Messages:
             f"pass {name}.contiguous()"
         )
 
+    def overlapping(self, name: str, strides: tuple[int, ...]) -> LayoutError:
+        """Return the error for a written tensor of which several elements share memory."""
+        return LayoutError(
+            f"{self.op}: {name}: expected memory of its own for each element, received strides {show_shape(strides)}; "
+            f"pass {name}.clone()"
+        )
+
+    def buffer_shape(self, output: str, expected: tuple[int, ...], received: tuple[int, ...]) -> ShapeError:
+        """Return the error for a caller's buffer of another shape than the output that it receives."""
+        return ShapeError(
+            f"{self.op}: out: expected shape {show_shape(expected)} of {output}, received {show_shape(received)}; "
+            f"pass out of shape {show_shape(expected)}"
+        )
+
+    def negative(self, output: str, written: str, shape: tuple[int, ...]) -> ShapeError:
+        """Return the error for an output that would have a negative extent."""
+        return ShapeError(
+            f"{self.op}: {output}: expected extents of {written} that are not negative, received {show_shape(shape)}; "
+            "pass larger inputs"
+        )
+
     def shape(
         self, tensor: TensorType, items: tuple[ShapeItem, ...], received: tuple[int, ...], values: Mapping[str, object]
     ) -> ShapeError:

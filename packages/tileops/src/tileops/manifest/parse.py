@@ -149,7 +149,7 @@ class _EntryReader(Collector):
             roofline=roofline,
             composition=composition,
             ref_api=fields.ref_api,
-            digest=_digest(value),
+            digest=_digest([value, repr(signature.sums)]),
             source=self.source,
         )
 

@@ -17,9 +17,11 @@ from tileops.manifest.generation import BranchWriter
 from tileops.manifest.inference import Solver, expand
 from tileops.manifest.messages import Messages
 from tileops.manifest.model import OpEntry, Parameter
-from tileops.manifest.record import BranchFacts, ConstructionIndices, OutputFacts, SignatureCall
+from tileops.manifest.placement import call_device, overlaps
+from tileops.manifest.record import BranchFacts, ConstructionIndices, Observed, OutputFacts, SignatureCall
 from tileops.manifest.source import NAMESPACE, Emitter
 from tileops.manifest.spelling import spell
+from tileops.manifest.typecheck import check_kinds
 
 if TYPE_CHECKING:
     from types import CodeType
@@ -48,6 +50,7 @@ class SignaturePlan(msgspec.Struct, frozen=True, kw_only=True):
     optional_inputs: tuple[str, ...]
     parameters: tuple[Parameter, ...]
     outputs: tuple[str, ...]
+    metadata_inputs: tuple[str, ...]
     discriminants: tuple[str, ...]
     branches: tuple[EffectBranch, ...]
     check_construction: Callable[[object], ConstructionIndices]
@@ -74,6 +77,7 @@ def build_plan(entry: OpEntry) -> SignaturePlan:
         optional_inputs=tuple(tensor.name for tensor in signature.inputs if tensor.is_optional),
         parameters=signature.parameters,
         outputs=tuple(tensor.name for tensor in signature.outputs),
+        metadata_inputs=tuple(tensor.name for tensor in signature.inputs if tensor.values or tensor.requires),
         discriminants=generator.discriminant_names,
         branches=generator.effects,
         check_construction=generator.construction,
@@ -91,6 +95,7 @@ class _Generator:
     def __init__(self, entry: OpEntry) -> None:
         signature = entry.signature
         self.entry = entry
+        check_kinds(entry)
         self.construction = ConstructionCheck(entry)
         self.messages = Messages(entry, self.construction.names)
         self.inputs = tuple(tensor.name for tensor in signature.inputs)
@@ -149,11 +154,13 @@ class _Generator:
         parts = []
         for name in self.inputs:
             facts = f"{name}.dtype, {name}.shape, {name}.device"
-            if optional[name].contiguous:
-                facts += f", {name}.is_contiguous()"
+            if optional[name].contiguous or optional[name].mutated is not False:
+                facts += f", {name}.is_contiguous() or {name}.stride()"
             parts.append(f"None if {name} is None else ({facts}), " if optional[name].is_optional else f"{facts}, ")
         if self.has_buffer:
-            parts.append("None if out is None else (out.dtype, out.shape, out.device, out.is_contiguous()), ")
+            parts.append(
+                "None if out is None else (out.dtype, out.shape, out.device, out.is_contiguous() or out.stride()), "
+            )
         arguments = ", ".join(self.inputs) + (", *, out=None" if self.has_buffer else "")
         text = (
             f"def metadata_key({arguments}):\n"
@@ -182,13 +189,14 @@ class _Generator:
         return self.check(key)
 
     def _writer(self, branch: Branch) -> BranchWriter:
-        solution = Solver(self.entry.signature, branch, self.construction.known).solve()
+        known = self.construction.known_where(branch.present)
+        solution = Solver(self.entry.signature, branch, known).solve()
         if solution.stuck:
             names = ", ".join(tensor.name for tensor in solution.stuck)
             raise ExpressionError(
                 f"{self.entry.name}: nothing gives the indices of {names}; see python -m tileops.manifest validate"
             )
-        return BranchWriter(self.entry, branch, solution, self.construction.known)
+        return BranchWriter(self.entry, branch, solution, self.construction)
 
     def _written(self, branch: Branch) -> tuple[str, str, BranchWriter]:
         """Return the name and the source of a branch's check, and the writer that knows its indices."""
@@ -207,7 +215,7 @@ class _Generator:
             inputs=tuple(tensor.name for tensor in present),
             outputs=tuple(tensor.name for tensor in signature.outputs),
             indices=writer.indices(),
-            parameters=self.construction.known,
+            parameters=self.construction.names,
             written=_writes(branch, self.entry),
             unread=frozenset(tensor.name for tensor in present if tensor.write_only),
             aliases={tensor.name: tensor.alias for tensor in signature.outputs if tensor.alias},
@@ -272,6 +280,10 @@ _SUPPORT: Final[Mapping[str, object]] = {
     "_Tensor": torch.Tensor,
     "_OutputFacts": OutputFacts,
     "_SignatureCall": SignatureCall,
+    "_call_device": call_device,
+    "_overlaps": overlaps,
+    "_observed": Observed,
+    "any": any,
     "isinstance": isinstance,
     "len": len,
     "tuple": tuple,

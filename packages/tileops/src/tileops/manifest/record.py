@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import weakref
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -62,6 +63,26 @@ class BranchFacts(msgspec.Struct, frozen=True):
         return f"BranchFacts({self.entry.name!r}, {self.key!r})"
 
 
+class Observed(Mapping[str, torch.Tensor]):
+    """The metadata tensors of a call, held weakly and read when asked for."""
+
+    def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        self._references = {name: weakref.ref(tensor) for name, tensor in tensors.items()}
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        """Return a tensor of the call. Raises KeyError when it is no metadata tensor, or no longer exists."""
+        tensor = self._references[name]()
+        if tensor is None:
+            raise KeyError(f"{name}: the tensor of the recorded call no longer exists")
+        return tensor
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._references)
+
+    def __len__(self) -> int:
+        return len(self._references)
+
+
 class SignatureCall(msgspec.Struct, frozen=True):
     """One checked call; it holds sizes and dtypes, and no tensor but through weak references."""
 
@@ -98,7 +119,11 @@ class SignatureCall(msgspec.Struct, frozen=True):
     @property
     def parameters(self) -> Mapping[str, object]:
         """The value of every construction parameter."""
-        return MappingProxyType(dict(zip(self.branch.parameters, self.parameter_values, strict=True)))
+        return MappingProxyType(dict(zip(self.branch.parameters, self.parameter_values, strict=False)))
+
+    def observing(self, tensors: Mapping[str, torch.Tensor]) -> SignatureCall:
+        """Return the record of an equal call whose metadata tensors are these."""
+        return msgspec.structs.replace(self, metadata=Observed(tensors))
 
     @property
     def tensors(self) -> Mapping[str, TensorFacts]:

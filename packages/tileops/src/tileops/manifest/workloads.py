@@ -13,9 +13,11 @@ from tileops.errors import ExpressionError, ManifestError
 from tileops.manifest.branches import Branch, branches, discriminants
 from tileops.manifest.expressions import Tuple
 from tileops.manifest.inference import expand
-from tileops.manifest.kinds import DTypeKind, Kind, NoneKind, UnionKind
+from tileops.manifest.kinds import DTypeKind
 from tileops.manifest.primitives import DTYPES, show_dtype
 from tileops.manifest.source import evaluate
+from tileops.manifest.typecheck import check_kinds
+from tileops.manifest.values import from_manifest
 
 if TYPE_CHECKING:
     from tileops.manifest.model import OpEntry, Signature, TensorType, WorkloadRow
@@ -46,6 +48,7 @@ def cases(entry: OpEntry) -> tuple[WorkloadCase, ...]:
     Raises:
         ManifestError: a row does not give a call that the signature accepts.
     """
+    check_kinds(entry)
     found = []
     problems = []
     for place, row in enumerate(entry.workloads):
@@ -69,7 +72,7 @@ def instantiate(entry: OpEntry, row: WorkloadRow, dtype_case: Mapping[str, str])
     signature = entry.signature
     dtypes = {name: _dtype(name, text) for name, text in dtype_case.items()}
     parameters = {
-        parameter.name: as_value(parameter.kind, row.values.get(parameter.name, parameter.default))
+        parameter.name: from_manifest(parameter.kind, row.values.get(parameter.name, parameter.default), signature.sums)
         for parameter in signature.parameters
         if parameter.tensor is None
     }
@@ -125,16 +128,6 @@ def lets(signature: Signature, branch: Branch, values: Mapping[str, object]) -> 
             except ExpressionError:
                 continue
     return computed
-
-
-def as_value(kind: Kind, value: object) -> object:
-    """Return a row's value as a constructor takes it: dtype names as dtypes."""
-    members = kind.members if isinstance(kind, UnionKind) else (kind,)
-    if isinstance(value, str) and any(isinstance(member, DTypeKind) for member in members):
-        return DTYPES.get(value, value)
-    if value is None or any(isinstance(member, NoneKind) for member in members):
-        return value
-    return value
 
 
 def _is_required(signature: Signature, name: str) -> bool:
