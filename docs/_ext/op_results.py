@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,8 +39,7 @@ def support_of(name: str, data: Path) -> Support | None:
     """Return the support matrix of an op, or None when no result of it is committed."""
     counts: dict[tuple[str, str], dict[str, list[int]]] = defaultdict(lambda: {suite: [0, 0] for suite in SUITES})
     taken = []
-    for path in sorted(data.glob("*.json")):
-        results = json.loads(path.read_text())
+    for results in _results(data):
         rows = [row for row in results.get("rows", ()) if row.get("op") == name]
         if results.get("suite") not in SUITES or not rows:
             continue
@@ -62,9 +61,39 @@ def support_of(name: str, data: Path) -> Support | None:
 
 
 def times_of(name: str, data: Path) -> Times:
-    """Return the measured times of an op's cases; empty when none are committed."""
-    del name, data
-    return Times()
+    """Return the measured times of an op's cases, those on CUDA where there are any; empty when none are committed."""
+    runs = [results for results in _results(data) if _measured(name, results)]
+    if not runs:
+        return Times()
+    taken = min(runs, key=lambda results: not str(results["device"]).startswith("cuda"))
+    by_case = {}
+    for result in _measured(name, taken):
+        own = next(found for found in result["measurements"] if found["name"] == "tileops")
+        share, ratio = own["share_of_copy"], own["ratio_to_best_peer"]
+        compared = "" if ratio is None else f"{ratio:.2f}"
+        by_case[result["case"]] = [f"{own['seconds'] * 1e6:.1f}", _bar(share), compared]
+    return Times(
+        "Time per call; its rate against that of a copy of as many bytes; its time over that of the fastest peer. "
+        + _circumstances(taken),
+        ["µs", "of copy", "to best peer"],
+        by_case,
+    )
+
+
+def _results(data: Path) -> Iterator[dict[str, Any]]:
+    for path in sorted(data.glob("*.json")):
+        yield json.loads(path.read_text())
+
+
+def _measured(name: str, results: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the timed cases of an op in one file of results."""
+    return [result for result in results.get("results", ()) if result["op"] == name and "measurements" in result]
+
+
+def _bar(share: float) -> str:
+    """Return a number with a bar of its length, 1 being full."""
+    width = round(100 * min(share, 1.0))
+    return f'<span class="bar"><span style="width: {width}%"></span></span> {share:.2f}'
 
 
 def _outcome(passed: int, run: int) -> str:
