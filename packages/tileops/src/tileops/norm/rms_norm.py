@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
@@ -46,3 +46,6 @@ class RMSNormFwdOp(Op):
         call = LayerNormCall(device=x.device, n=self._n, eps=self._eps, dtype=x.dtype)
         weight = None if weight is None else weight.contiguous()
         return self.kernel_for(RMS_NORM, call)(x.contiguous(), weight)
+
+    if TYPE_CHECKING:
+        __call__ = forward  # a call has forward's type

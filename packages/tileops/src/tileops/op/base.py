@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self, overload
 
 import torch
 from torch import Tensor
+from typing_extensions import deprecated
 
 from tileops.backend.discovery import Discovery
 from tileops.backend.process import PROCESS
@@ -159,6 +160,10 @@ class Op:
 
     @overload
     def kernel_for(self, interface: InterfaceKey[CallT, InterfaceT], call: CallT) -> InterfaceT: ...
+
+    @overload  # a typed key with another call spec must not pass as a plain string
+    @deprecated("the call spec is not of the type that the interface asks for")
+    def kernel_for(self, interface: InterfaceKey[Any, Any], call: CallSpec) -> Any: ...
 
     @overload
     def kernel_for(self, interface: str, call: CallSpec) -> Any: ...
