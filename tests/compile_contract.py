@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 import pytest
+
 from tileops_testing.cases import Case
 from tileops_testing.catalog import implemented_ops
 from tileops_testing.plugin import RunSuite

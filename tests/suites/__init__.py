@@ -1,0 +1,1 @@
+"""The suites over every implemented op."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tileops_testing.cases import Case
 from tileops_testing.plugin import RunSuite
 from tileops_testing.suites import CudaGraphSuite

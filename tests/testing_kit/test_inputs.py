@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+
 from tileops_testing.inputs import LAYOUTS, Layout, TensorInput, lay_out, poison, poisoned_allocations
 
 CPU = torch.device("cpu")

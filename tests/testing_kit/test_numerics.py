@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from tileops_testing.numerics import NumericsError, Tolerance, assert_close, assert_identical, compare, tolerance
 
 INF, NAN = math.inf, math.nan
@@ -26,7 +27,9 @@ def test_elements_agree_exactly_when_equal_or_both_nan(pairs: list[tuple[float, 
     assert comparison.passed == (wrong == 0)
 
 
-@pytest.mark.parametrize(("actual", "expected"), [(NAN, 1.0), (1.0, NAN), (INF, 1.0), (1.0, INF), (INF, -INF), (NAN, INF)])
+@pytest.mark.parametrize(
+    ("actual", "expected"), [(NAN, 1.0), (1.0, NAN), (INF, 1.0), (1.0, INF), (INF, -INF), (NAN, INF)]
+)
 def test_non_finite_never_agrees_with_another_value(actual: float, expected: float) -> None:
     """NaN and the infinities agree with nothing else, even under an unbounded tolerance."""
     unbounded = Tolerance(relative=INF, absolute=1e300)
@@ -71,7 +74,7 @@ def test_expected_value_beyond_the_dtype_is_expected_as_infinity() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_one_rounding_is_allowed_and_two_are_not(dtype: torch.dtype) -> None:
-    """The tolerance admits the exact value rounded once to the dtype; a half dtype's second rounding step it refuses."""
+    """The tolerance admits the exact value rounded once to the dtype; a half dtype's next number it refuses."""
     generator = torch.Generator().manual_seed(0)
     exact = torch.rand(1000, generator=generator, dtype=torch.float64) + 1
     assert compare(exact.to(dtype), exact, tolerance(dtype)).passed

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tileops_testing.errors import CheckFailure
+
+from tileops_testing.errors import CheckFailedError
 from tileops_testing.suites import Check, CompileContractSuite, CudaGraphSuite, EagerSuite
 
 from . import toys
@@ -31,7 +32,10 @@ def test_eager_passes_a_right_op() -> None:
         (toys.UnwrittenTail, r"worst at \[2, 4\]: expected .*, received nan \(NaN against a number\)"),
         (toys.WritesInput, r"effect: input x, which the call must not write: .* elements disagree"),
         (toys.RowStrideIgnored, r"layouts: transposed inputs: output 0 against dense inputs"),
-        (toys.StridesOfInput, r"layouts: transposed inputs: output 0: strides: the fake promises \(1, 3\), .* \(5, 1\)"),
+        (
+            toys.StridesOfInput,
+            r"layouts: transposed inputs: output 0: strides: the fake promises \(1, 3\), .* \(5, 1\)",
+        ),
         (toys.StaleInput, r"second call: output 0: 15 of 15 elements disagree"),
         (toys.BuildsEachTime, r"second call: a call with equal shapes and dtypes went from 1 kernels to 2"),
         (toys.WrongRecord, r"record: x: was passed, the record lacks it"),
@@ -40,7 +44,7 @@ def test_eager_passes_a_right_op() -> None:
 )
 def test_eager_catches(op: type[toys.Doubling], message: str) -> None:
     """The eager suite fails a wrong op, and its report says which check, which element and both values."""
-    with pytest.raises(CheckFailure, match=message):
+    with pytest.raises(CheckFailedError, match=message):
         EagerSuite().run(toys.doubling_case(op), device=CPU)
 
 
@@ -53,8 +57,14 @@ def test_compile_contract_passes_a_right_op() -> None:
 @pytest.mark.parametrize(
     ("op", "message"),
     [
-        (toys.GraphBreak, r"cold: a graph break, which fullgraph=True refuses: Call to `torch._dynamo.graph_break\(\)`"),
-        (toys.SecondNode, r"one node: one call node out of \['tileops_toys::double'\] expected, captured .*'Tensor.abs'"),
+        (
+            toys.GraphBreak,
+            r"cold: a graph break, which fullgraph=True refuses: Call to `torch._dynamo.graph_break\(\)`",
+        ),
+        (
+            toys.SecondNode,
+            r"one node: one call node out of \['tileops_toys::double'\] expected, captured .*'Tensor.abs'",
+        ),
         (toys.Specialises, r"dynamic: .* need one graph with dynamic=True, compiled 2"),
         (toys.UnwrittenTail, r"equals eager"),
         (toys.WritesInput, r"opcheck: test_schema of tileops_toys.double.default: .*mutate"),
@@ -62,7 +72,7 @@ def test_compile_contract_passes_a_right_op() -> None:
 )
 def test_compile_contract_catches(op: type[toys.Doubling], message: str) -> None:
     """The compile suite fails a graph break, a second node, a specialised size, an undeclared write."""
-    with pytest.raises(CheckFailure, match=message):
+    with pytest.raises(CheckFailedError, match=message):
         COMPILE.run(toys.doubling_case(op), device=CPU)
 
 
@@ -94,13 +104,16 @@ def test_cuda_graph_passes_a_right_op() -> None:
         (toys.StaleInput, r"replay on new data: output 0: 15 of 15 elements disagree"),
         (toys.UnwrittenTail, r"replay on new data: .*worst at \[2, 4\]: expected .*, received "),
         (toys.WritesInput, r"replay on new data: input x: the replay changed it"),
-        (toys.BuildsWhileCapturing, r"cold capture is refused: a call that was never made was captured without an error"),
+        (
+            toys.BuildsWhileCapturing,
+            r"cold capture is refused: a call that was never made was captured without an error",
+        ),
         (toys.BuildsEachTime, r"capture builds and waits for nothing: capturing went from 2 kernels to 3"),
     ],
 )
 def test_cuda_graph_catches(op: type[toys.Doubling], message: str) -> None:
     """The graph suite fails a stale input, an unwritten element, an undeclared write, a build while capturing."""
-    with pytest.raises(CheckFailure, match=message):
+    with pytest.raises(CheckFailedError, match=message):
         GRAPH.run(toys.doubling_case(op), device=CPU)
 
 

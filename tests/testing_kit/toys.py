@@ -9,12 +9,13 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import torch
-from tileops_testing.cases import Case
-from tileops_testing.inputs import TensorInput
-from tileops_testing.references import Reference
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+from tileops_testing.cases import Case
+from tileops_testing.inputs import TensorInput
+from tileops_testing.references import Reference
 
 _LIBRARY = torch.library.Library("tileops_toys", "DEF")
 _LIBRARY.define("double(Tensor x, str key) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
@@ -236,7 +237,7 @@ class HostRecorder:
 
 class _Listen(TorchDispatchMode):
     def __init__(self, calls: list[tuple[Any, Any, Any, Any]]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._calls = calls
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -1,0 +1,1 @@
+"""The testing kit of TileOPs: references, cases, numerics, the suites, benchmarks and a pytest plugin."""

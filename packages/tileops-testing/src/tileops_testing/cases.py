@@ -13,7 +13,7 @@ from tileops_testing.inputs import Layout, TensorInput
 from tileops_testing.references import Reference
 from tileops_testing.subject import SubjectOp
 
-__all__ = ["CPU_ELEMENTS", "Case", "Inputs", "Size", "Sizes", "capped_sizes"]
+__all__ = ["CPU_ELEMENTS", "CPU_TENSOR", "Case", "Inputs", "Size", "Sizes", "capped_sizes"]
 
 Size = int | tuple[int, ...]
 Sizes = Mapping[str, Size]
@@ -21,6 +21,9 @@ Inputs = tuple[Tensor | None, ...]
 
 CPU_ELEMENTS = 64
 """On CPU, the most that the axes of one free size multiply to."""
+
+CPU_TENSOR = 1 << 19
+"""On CPU, the most elements that an input has, unless construction alone asks for more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +98,12 @@ class Case:
 
     def capped(self, elements: int = CPU_ELEMENTS) -> Case:
         """Return the case with free sizes small enough for a CPU; other sizes are what construction fixed."""
-        return replace(self, sizes=capped_sizes(self.sizes, elements))
+        found = replace(self, sizes=capped_sizes(self.sizes, elements))
+        return found if elements == 1 or found.largest_input() <= CPU_TENSOR else self.capped(elements // 2)
+
+    def largest_input(self) -> int:
+        """Return the number of elements of the largest input."""
+        return max((math.prod(spec.shape) for spec in self.inputs(self.sizes).values() if spec is not None), default=0)
 
     def resized(self) -> Case | None:
         """Return the case with other free sizes, or None when it has none."""

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 from tileops.manifest import registry
 from tileops.op.base import Op
-
 from tileops_testing.errors import SelectionError
 
 __all__ = ["family_of", "implemented_ops", "op_class"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["CheckFailure", "KitError", "MissingReferenceError", "SelectionError"]
+__all__ = ["CheckFailedError", "KitError", "MissingReferenceError", "SelectionError"]
 
 
 class KitError(Exception):
@@ -17,5 +17,5 @@ class SelectionError(KitError, ValueError):
     """A selected op or family does not exist."""
 
 
-class CheckFailure(AssertionError):
+class CheckFailedError(AssertionError):
     """A suite or a benchmark found an op wrong."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from tileops_testing.errors import CheckFailure
+from tileops_testing.errors import CheckFailedError
 from tileops_testing.subject import SubjectOp, outputs_of
 
 __all__ = ["TensorFacts", "assert_facts", "facts_of", "fake_outputs"]
@@ -42,18 +42,20 @@ def fake_outputs(op: SubjectOp, inputs: Sequence[Tensor | None]) -> tuple[Tensor
 def assert_facts(
     promised: Sequence[TensorFacts | None], outputs: Sequence[Tensor | None], *, situation: str = "call"
 ) -> None:
-    """Raise `CheckFailure` unless every output is exactly as promised, naming the first fact that differs."""
+    """Raise `CheckFailedError` unless every output is exactly as promised, naming the first fact that differs."""
     if len(promised) != len(outputs):
-        raise CheckFailure(f"{situation}: the fake gives {len(promised)} outputs, the call gave {len(outputs)}")
+        raise CheckFailedError(f"{situation}: the fake gives {len(promised)} outputs, the call {len(outputs)}")
     for position, (fake, output) in enumerate(zip(promised, outputs, strict=True)):
         real = facts_of(output)
         if fake is None or real is None:
             if fake is not real:
-                raise CheckFailure(f"{situation}: output {position}: the fake promises {fake}, the call gave {real}")
+                raise CheckFailedError(
+                    f"{situation}: output {position}: the fake promises {fake}, the call gave {real}"
+                )
             continue
         for fact in ("shape", "dtype", "device", "strides"):
             expected, received = getattr(fake, fact), getattr(real, fact)
             if expected != received:
-                raise CheckFailure(
+                raise CheckFailedError(
                     f"{situation}: output {position}: {fact}: the fake promises {expected}, the call gave {received}"
                 )

@@ -21,10 +21,10 @@ R = TypeVar("R")
 def node_name(node: Node) -> str:
     """Return what a call node calls: ``namespace::operator``, ``Tensor.method``, or the dotted name of a function."""
     target = node.target
-    if isinstance(target, OpOverload):
-        return str(target._schema.name)
     if isinstance(target, OpOverloadPacket):
-        return str(target._qualified_op_name)
+        target = getattr(target, target.overloads()[0])
+    if isinstance(target, OpOverload):
+        return str(target.name()).partition(".")[0]
     if isinstance(target, str):
         return f"Tensor.{target}" if node.op == "call_method" else target
     return f"{target.__module__}.{target.__qualname__}"

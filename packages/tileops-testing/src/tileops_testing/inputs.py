@@ -65,10 +65,10 @@ def _draw(spec: TensorInput, generator: torch.Generator, device: torch.device) -
 
 
 def lay_out(tensor: Tensor, layout: Layout) -> Tensor:
-    """Return a tensor of the same shape in ``layout``; elements are equal too, except that ``expanded`` repeats
-    the first slice along the first axis.
+    """Return a tensor of the same shape in ``layout``, with equal elements.
 
-    A tensor without axes has one layout only and is returned in it.
+    ``expanded`` is the exception: it repeats the first slice along the first axis. A tensor without
+    axes has one layout only and is returned in it.
     """
     if tensor.ndim == 0 or layout == "contiguous":
         return tensor.contiguous()
@@ -107,11 +107,11 @@ def poisoned_allocations() -> Iterator[None]:
     """
     mode = torch.are_deterministic_algorithms_enabled()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-    fill = torch.utils.deterministic.fill_uninitialized_memory
+    fill = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     torch.use_deterministic_algorithms(True, warn_only=False)
-    torch.utils.deterministic.fill_uninitialized_memory = True
+    torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
     try:
         yield
     finally:
         torch.use_deterministic_algorithms(mode, warn_only=warn_only)
-        torch.utils.deterministic.fill_uninitialized_memory = fill
+        torch.utils.deterministic.fill_uninitialized_memory = fill  # type: ignore[attr-defined]

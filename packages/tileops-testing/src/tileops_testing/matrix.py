@@ -5,13 +5,15 @@ from __future__ import annotations
 import io
 import json
 import platform
+import shutil
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.console import Console
 from rich.table import Table
 
@@ -85,11 +87,11 @@ def _earlier_rows(path: Path, facts: Mapping[str, Any]) -> dict[tuple[str, str],
 
 
 def render(suite: str, device: str, rows: Sequence[MatrixRow], *, width: int = 120) -> str:
-    """Return the table of one suite: a line per op and case, failed and not run ones with their reason."""
+    """Return the table of one suite: a line per op and case, and one for all cases not run for one reason."""
     table = Table(title=f"{suite} on {device}", title_justify="left")
     for heading in ("op", "case", "outcome", "checks", "s", "reason"):
         table.add_column(heading, overflow="fold")
-    for row in sorted(rows, key=lambda row: (row.op, row.case)):
+    for row in _folded(rows):
         passed = sum(check["outcome"] == "passed" for check in row.checks)
         applicable = sum(check["outcome"] != "not applicable" for check in row.checks)
         counted = f"{passed}/{applicable}" if row.checks else ""
@@ -98,6 +100,19 @@ def render(suite: str, device: str, rows: Sequence[MatrixRow], *, width: int = 1
     output = io.StringIO()
     Console(file=output, width=width, color_system=None).print(table)
     return output.getvalue()
+
+
+def _folded(rows: Sequence[MatrixRow]) -> list[MatrixRow]:
+    """Return the rows in order, those of one op that were not run for one reason folded into one."""
+    shown = [row for row in rows if row.outcome != "not run"]
+    reasons: dict[tuple[str, str], list[MatrixRow]] = {}
+    for row in rows:
+        if row.outcome == "not run":
+            reasons.setdefault((row.op, row.reason), []).append(row)
+    for alike in reasons.values():
+        case = alike[0].case if len(alike) == 1 else f"all {len(alike)} cases"
+        shown.append(replace(alike[0], case=case))
+    return sorted(shown, key=lambda row: (row.op, row.case))
 
 
 def not_run_message(rows: Iterable[MatrixRow]) -> str | None:
@@ -109,14 +124,13 @@ def not_run_message(rows: Iterable[MatrixRow]) -> str | None:
     if not by_reason:
         return None
     return "; ".join(
-        f"{suite}: not run for {', '.join(sorted(ops))} ({reason})" for (suite, reason), ops in sorted(by_reason.items())
+        f"{suite}: not run for {', '.join(sorted(ops))} ({reason})"
+        for (suite, reason), ops in sorted(by_reason.items())
     )
 
 
 def _device_name(device: str) -> str:
     if device.startswith("cuda"):
-        import torch
-
         return torch.cuda.get_device_name(torch.device(device))
     return platform.processor() or platform.machine()
 
@@ -129,10 +143,10 @@ def _version(package: str) -> str | None:
 
 
 def _commit(root: Path) -> str | None:
-    try:
-        found = subprocess.run(
-            ["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=False, timeout=10
-        )
-    except OSError:
+    git = shutil.which("git")
+    if git is None:
         return None
+    found = subprocess.run(  # noqa: S603 - the command is our own
+        [git, "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=False, timeout=10
+    )
     return found.stdout.strip() or None

@@ -1,4 +1,8 @@
-"""The pytest plugin: which ops, device and target to test; the matrix of each suite; and what was not run, and why."""
+"""The pytest plugin: which ops, device and target to test; the matrix of each suite; and what was not run, and why.
+
+Every pytest run loads this module: what imports torch is imported where it is used.
+"""
+# ruff: noqa: PLC0415
 
 from __future__ import annotations
 
@@ -23,12 +27,11 @@ RunSuite = Callable[["Suite", "Case"], "tuple[Check, ...]"]
 _ROW = "tileops-matrix-row"
 _MARKERS = (
     "op(*names): the ops that a test is about; --op and --family leave out tests about others",
-    "op_cases(suite, ops=None): parametrize `op_case` with every case of the selected ops, or of those of them named; "
-    "the suite's name ends the test ids",
+    "op_cases(suite, ops=None): parametrize `op_case` with the cases of the selected ops; ids end in the suite",
 )
 
 _TORCH_WARNINGS = ("`torch.jit.script_method` is deprecated:DeprecationWarning",)
-"""What inductor itself gives rise to on its first import; a project that turns warnings into errors does not mean it."""
+"""What inductor itself gives rise to; a project that turns warnings into errors does not mean it."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -42,7 +45,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption("--tileops-target", default=None, metavar="TARGET", help="construct every op with this target")
     group.addoption("--op", action="append", default=[], metavar="OP", help="test this op only (repeatable)")
-    group.addoption("--family", action="append", default=[], metavar="FAMILY", help="test this family only (repeatable)")
+    group.addoption(
+        "--family", action="append", default=[], metavar="FAMILY", help="test this family only (repeatable)"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -65,9 +70,13 @@ def _device(config: pytest.Config) -> torch.device:
     asked = str(config.getoption("--tileops-device"))
     if asked == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    device = torch.device(asked)
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise pytest.UsageError(f"--tileops-device {asked}: expected a CUDA device, torch finds none")
+    try:
+        device = torch.device(asked)
+    except RuntimeError as error:
+        raise pytest.UsageError(f"--tileops-device {asked}: expected a device as torch names them: {error}") from None
+    found = torch.cuda.device_count()
+    if device.type == "cuda" and (device.index or 0) >= found:
+        raise pytest.UsageError(f"--tileops-device {asked}: expected one of the CUDA devices, torch finds {found}")
     return device
 
 
@@ -105,7 +114,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not (config.getoption("--op") or config.getoption("--family")):
         return
     selected = _selected_names(config)
-    kept, dropped = [], []
+    kept: list[pytest.Item] = []
+    dropped: list[pytest.Item] = []
     for item in items:
         names = {name for marker in item.iter_markers("op") for name in marker.args}
         (kept if names & selected else dropped).append(item)
@@ -128,12 +138,11 @@ def tileops_target(request: pytest.FixtureRequest) -> str | None:
 
 @pytest.fixture
 def run_suite(
-    request: pytest.FixtureRequest,
     tileops_device: torch.device,
     tileops_target: str | None,
     record_property: Callable[[str, object], None],
 ) -> RunSuite:
-    """Run a suite on a case: a skip with the reason where it cannot run, `CheckFailure` where the op is wrong."""
+    """Run a suite on a case: a skip with the reason where it cannot run, `CheckFailedError` where the op is wrong."""
     from tileops_testing.matrix import MatrixRow
 
     def run(suite: Suite, case: Case) -> tuple[Check, ...]:

@@ -27,8 +27,8 @@ class SubjectOp(Protocol):
 
     compile_op_names: ClassVar[tuple[str, ...]]
 
-    def __call__(self, *inputs: Tensor | None) -> Any:
-        """Compute the outputs."""
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Compute the outputs of a call on the signature's inputs."""
 
     @property
     def last_call(self) -> SubjectRecord:

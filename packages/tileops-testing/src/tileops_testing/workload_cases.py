@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import msgspec
+
 from tileops.errors import UnknownOpError
 from tileops.manifest import registry, workloads
 from tileops.manifest.model import OpEntry, WorkloadRow
 from tileops.op.base import Op
-
 from tileops_testing.cases import Case, Size, Sizes
+from tileops_testing.catalog import family_of, op_class
 from tileops_testing.inputs import TensorInput
 from tileops_testing.references import reference_for
 from tileops_testing.shapes import rows_for
@@ -36,14 +37,11 @@ def cases_of(op: type[Op], *, small: bool) -> tuple[Case, ...]:
 
 def stem_of(op: str) -> str:
     """Return the op's name as it begins test ids: ``rms_norm`` for RMSNormFwdOp."""
-    from tileops_testing.catalog import op_class
-
-    operators = op_class(op).compile_op_names
-    module = op_class(op).__module__.rpartition(".")[2]
-    if not operators:
-        return module
-    name = operators[0].partition("::")[2]
-    return name.removeprefix(f"{_entry(op_class(op)).family}_").removesuffix("_fwd")
+    found = op_class(op)
+    if not found.compile_op_names:
+        return found.__module__.rpartition(".")[2]
+    operator = found.compile_op_names[0].partition("::")[2]
+    return operator.removeprefix(f"{family_of(op)}_").removesuffix("_fwd")
 
 
 def case_of_row(op: type[Op], entry: OpEntry, row: WorkloadRow, dtypes: Mapping[str, str]) -> Case:

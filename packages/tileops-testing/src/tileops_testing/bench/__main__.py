@@ -12,7 +12,7 @@ from typing import Any, cast
 import torch
 
 from tileops_testing.bench.overhead import Overhead, measure_overhead, operator_call
-from tileops_testing.bench.peers import Peers, no_parts, peers_for
+from tileops_testing.bench.peers import Peers, peers_for
 from tileops_testing.bench.report import BenchResult
 from tileops_testing.bench.runner import OWN_NAME, BenchOp, Runner
 from tileops_testing.cases import Case
@@ -21,6 +21,7 @@ from tileops_testing.errors import SelectionError
 from tileops_testing.matrix import circumstances
 from tileops_testing.workload_cases import cases_of, workload_cases
 
+_NO_PEERS = Peers(lambda *_: {})
 _HOST_BYTES = 1 << 30
 """On CPU, a case whose inputs are larger than this is left out, with a line that says so."""
 
@@ -48,13 +49,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--target", help="construct every op with this target")
     parser.add_argument("--overhead", action="store_true", help="measure the host time per call only")
     parser.add_argument("--extra", action="store_true", help="the kit's further shapes too, not workload rows alone")
-    parser.add_argument("--resume", action="store_true", help="keep results of the same code and device, measure the rest")
+    parser.add_argument(
+        "--resume", action="store_true", help="keep results of the same code and device, measure the rest"
+    )
     parser.add_argument("--output", type=Path, default=Path("build/bench"), help="folder of the JSON files")
     return parser
 
 
 def _measure(name: str, op: Any, device: torch.device, options: argparse.Namespace) -> None:
-    peers = peers_for(name, family_of(name)) or Peers(lambda case, device: {}, no_parts)
+    peers = peers_for(name, family_of(name)) or _NO_PEERS
     path = options.output / f"{name}-{'overhead-' if options.overhead else ''}{device}.json"
     facts = circumstances(str(device), Path.cwd())
     done = _earlier(path, facts) if options.resume else {}

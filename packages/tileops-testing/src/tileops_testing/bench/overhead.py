@@ -88,10 +88,10 @@ def _nothing() -> None:
 def operator_call(op: SubjectOp, inputs: Inputs) -> Callable[[], object]:
     """Return a call of the operator behind ``op``, as compiled code makes it: without the op's own Python."""
     recording = RecordingBackend("eager")
-    torch._dynamo.reset()
+    torch.compiler.reset()
 
     def call(*tensors: object) -> object:
-        return op(*tensors)  # type: ignore[arg-type]
+        return op(*tensors)
 
     torch.compile(call, fullgraph=True, backend=recording)(*inputs)
     graph = recording.graphs[0]

@@ -11,7 +11,7 @@ from torch import Tensor
 from tileops_testing.bench.report import BenchResult, Measurement
 from tileops_testing.bench.timing import Timer, Timing, timer_for
 from tileops_testing.cases import Case, Inputs
-from tileops_testing.errors import CheckFailure
+from tileops_testing.errors import CheckFailedError
 from tileops_testing.numerics import NumericsError, compare, tolerance
 from tileops_testing.subject import SubjectOp, outputs_of
 from tileops_testing.suites.suite import cloned
@@ -56,10 +56,10 @@ class Runner:
         A copy of as many bytes as the op must move is timed with them.
 
         Raises:
-            CheckFailure: The op or an implementation disagrees with the reference; nothing is timed then.
+            CheckFailedError: The op or an implementation disagrees with the reference; nothing is timed then.
         """
         inputs = self._case.tensors(self._device)
-        everything = {OWN_NAME: self._op, **implementations}
+        everything: dict[str, Implementation] = {OWN_NAME: self._op, **implementations}
         errors = self._check(everything, inputs)
         moved = int(self._op.eval_roofline().bytes)
         functions: dict[str, Callable[[], object]] = {
@@ -89,9 +89,9 @@ class Runner:
             try:
                 comparison = compare(output, value, allowed)
             except NumericsError as error:
-                raise CheckFailure(f"{self._case.id}: {name}: output {position}: {error}") from None
+                raise CheckFailedError(f"{self._case.id}: {name}: output {position}: {error}") from None
             if not comparison.passed:
-                raise CheckFailure(f"{self._case.id}: {name}: output {position}: {comparison.describe()}")
+                raise CheckFailedError(f"{self._case.id}: {name}: output {position}: {comparison.describe()}")
             words.append(comparison.describe())
         return "; ".join(words)
 

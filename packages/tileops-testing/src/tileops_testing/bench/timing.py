@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
-from torch.autograd import DeviceType
+from torch.autograd import DeviceType  # type: ignore[attr-defined]
 from torch.profiler import ProfilerActivity, profile
 
 from tileops_testing.errors import KitError

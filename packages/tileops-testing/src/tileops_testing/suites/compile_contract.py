@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch._dynamo.exc import Unsupported
 
 from tileops_testing.cases import Case, Inputs
-from tileops_testing.errors import CheckFailure
+from tileops_testing.errors import CheckFailedError
 from tileops_testing.fakes import TensorFacts, assert_facts, fake_outputs
 from tileops_testing.graphs import RecordingBackend
 from tileops_testing.numerics import assert_identical
@@ -79,14 +80,14 @@ def _operators(case: Case) -> tuple[str, ...]:
 
 def _cold_call(op: SubjectOp, recording: RecordingBackend, inputs: Inputs) -> tuple[Tensor | None, ...]:
     """The first call ever of a fresh instance happens inside a compiled function."""
-    torch._dynamo.reset()
+    torch.compiler.reset()
     if kernels_of(op):
-        raise CheckFailure(f"a fresh instance holds {len(kernels_of(op))} kernels; construction must build none")
+        raise CheckFailedError(f"a fresh instance holds {len(kernels_of(op))} kernels; construction must build none")
     compiled = torch.compile(_caller(op), fullgraph=True, dynamic=False, backend=recording)
     try:
         return outputs_of(compiled(*cloned_with_layout(inputs)))
     except Unsupported as error:
-        raise CheckFailure(f"a graph break, which fullgraph=True refuses: {error}") from error
+        raise CheckFailedError(f"a graph break, which fullgraph=True refuses: {error}") from error
 
 
 def cloned_with_layout(inputs: Inputs) -> Inputs:
@@ -94,8 +95,8 @@ def cloned_with_layout(inputs: Inputs) -> Inputs:
     return tuple(None if tensor is None else tensor.clone(memory_format=torch.preserve_format) for tensor in inputs)
 
 
-def _caller(op: SubjectOp) -> Callable[..., object]:
-    def call(*tensors: Tensor | None) -> object:
+def _caller(op: SubjectOp) -> Callable[..., Any]:
+    def call(*tensors: Tensor | None) -> Any:
         return op(*tensors)
 
     return call
@@ -104,11 +105,11 @@ def _caller(op: SubjectOp) -> Callable[..., object]:
 def assert_one_node(case: Case, recording: RecordingBackend) -> None:
     """Raise unless one graph was captured, whose call nodes are one operator of the op and its unpacking."""
     if len(recording.graphs) != 1:
-        raise CheckFailure(f"one graph expected, {len(recording.graphs)} captured: a graph break in the call")
+        raise CheckFailedError(f"one graph expected, {len(recording.graphs)} captured: a graph break in the call")
     names = [name for name in recording.names() if name not in _UNPACKING]
     operators = _operators(case)
     if len(names) != 1 or names[0] not in operators:
-        raise CheckFailure(f"one call node out of {list(operators)} expected, captured {names}")
+        raise CheckFailedError(f"one call node out of {list(operators)} expected, captured {names}")
 
 
 def _assert_equals_eager(
@@ -126,11 +127,9 @@ def _assert_equals_eager(
     assert_outputs(case, outputs, case.expected(copies), promised)
 
 
-def _assert_compiles_once(
-    case: Case, second: Case, device: torch.device, target: str | None, backend: str
-) -> None:
+def _assert_compiles_once(case: Case, second: Case, device: torch.device, target: str | None, backend: str) -> None:
     """With ``dynamic=True`` the graph compiled for one choice of free sizes serves another."""
-    torch._dynamo.reset()
+    torch.compiler.reset()
     recording = RecordingBackend(backend)
     op = case.construct(target)
     compiled = torch.compile(_caller(op), fullgraph=True, dynamic=True, backend=recording)
@@ -142,7 +141,7 @@ def _assert_compiles_once(
         assert_facts(promised, outputs, situation=f"dynamic call with sizes {dict(shaped.sizes)}")
         assert_outputs(shaped, outputs, expected, promised)
     if len(recording.graphs) != 1 and not _specialised_by_torch(case):
-        raise CheckFailure(
+        raise CheckFailedError(
             f"sizes {dict(case.sizes)} and {dict(second.sizes)} need one graph with dynamic=True, "
             f"compiled {len(recording.graphs)}"
         )
@@ -157,11 +156,11 @@ def _specialised_by_torch(case: Case) -> bool:
 def _opcheck(case: Case, recording: RecordingBackend) -> None:
     calls = [call for name in _operators(case) for graph in recording.graphs for call in graph.operator_calls(name)]
     if not calls:
-        raise CheckFailure("no operator call captured that opcheck could repeat")
+        raise CheckFailedError("no operator call captured that opcheck could repeat")
     for call in calls:
         results = torch.library.opcheck(
             call.operator, call.args, call.kwargs, test_utils=_OPCHECKS, raise_exception=False
         )
         for name, result in results.items():
             if result != "SUCCESS":
-                raise CheckFailure(f"{name} of {call.operator}: {result}")
+                raise CheckFailedError(f"{name} of {call.operator}: {result}")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tileops_testing.cases import Case, Inputs
-from tileops_testing.errors import CheckFailure
+from tileops_testing.errors import CheckFailedError
 from tileops_testing.fakes import TensorFacts, fake_outputs
 from tileops_testing.graphs import CudaGraphRecorder, GraphRecorder, copy_into
 from tileops_testing.inputs import poison
@@ -82,7 +82,7 @@ class _Captured:
         self.recorded = True
         after = kernels_of(self._op)
         if [id(kernel) for kernel in built] != [id(kernel) for kernel in after]:
-            raise CheckFailure(f"capturing went from {len(built)} kernels to {len(after)}")
+            raise CheckFailedError(f"capturing went from {len(built)} kernels to {len(after)}")
 
     def assert_replays(self, *, fresh: int) -> None:
         """Poison the outputs, put new data into the inputs' storage, replay, and compare."""
@@ -101,7 +101,7 @@ class _Captured:
         written = written_by(self._op)
         for name, tensor, value in zip(self._case.names(), self._inputs, values, strict=True):
             if tensor is not None and value is not None and name not in written and not torch.equal(tensor, value):
-                raise CheckFailure(f"input {name}: the replay changed it, the call must not write it")
+                raise CheckFailedError(f"input {name}: the replay changed it, the call must not write it")
 
 
 def _assert_cold_capture_refused(op: SubjectOp, case: Case, inputs: Inputs, recorder: GraphRecorder) -> None:
@@ -111,11 +111,11 @@ def _assert_cold_capture_refused(op: SubjectOp, case: Case, inputs: Inputs, reco
     except RuntimeError as error:
         message = str(error)
         if case.op_name not in message or "warm" not in message:
-            raise CheckFailure(
+            raise CheckFailedError(
                 f"expected an error naming {case.op_name} and asking for a warm-up call, received: {message}"
             ) from error
         return
-    raise CheckFailure("a call that was never made was captured without an error")
+    raise CheckFailedError("a call that was never made was captured without an error")
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tileops_testing.cases import Case, Inputs
-from tileops_testing.errors import CheckFailure
+from tileops_testing.errors import CheckFailedError
 from tileops_testing.fakes import TensorFacts, assert_facts, fake_outputs
 from tileops_testing.inputs import LAYOUTS, poisoned_allocations
 from tileops_testing.numerics import assert_close, assert_identical
@@ -44,7 +44,7 @@ class EagerSuite:
             _assert_recorded(op, case, inputs)
         with checks.check("effect"):
             _assert_effect(op, case, inputs, copies, untouched)
-            _assert_own_storage(op, inputs, outputs)
+            _assert_own_storage(inputs, outputs)
         with checks.check("strides"):
             assert_facts(promised, outputs)
         with checks.check("second call"):
@@ -71,12 +71,14 @@ def _assert_recorded(op: SubjectOp, case: Case, inputs: Inputs) -> None:
         recorded = tensors.get(name)
         if tensor is None:
             if recorded is not None:
-                raise CheckFailure(f"{name}: was not passed, the record holds {recorded}")
+                raise CheckFailedError(f"{name}: was not passed, the record holds {recorded}")
             continue
         if recorded is None:
-            raise CheckFailure(f"{name}: was passed, the record lacks it; it holds {', '.join(tensors)}")
+            raise CheckFailedError(f"{name}: was passed, the record lacks it; it holds {', '.join(tensors)}")
         if tuple(recorded.shape) != tuple(tensor.shape) or recorded.dtype != tensor.dtype:
-            raise CheckFailure(f"{name}: {tuple(tensor.shape)} {tensor.dtype} was passed, the record holds {recorded}")
+            raise CheckFailedError(
+                f"{name}: {tuple(tensor.shape)} {tensor.dtype} was passed, the record holds {recorded}"
+            )
 
 
 def _assert_effect(op: SubjectOp, case: Case, inputs: Inputs, copies: Inputs, untouched: Inputs) -> None:
@@ -91,7 +93,7 @@ def _assert_effect(op: SubjectOp, case: Case, inputs: Inputs, copies: Inputs, un
             assert_identical(tensor, before, what=f"input {name}, which the call must not write")
 
 
-def _assert_own_storage(op: SubjectOp, inputs: Inputs, outputs: tuple[Tensor | None, ...]) -> None:
+def _assert_own_storage(inputs: Inputs, outputs: tuple[Tensor | None, ...]) -> None:
     """An output shares storage with an input only by being that very object, and with another output never."""
     seen = {tensor.untyped_storage().data_ptr(): tensor for tensor in inputs if tensor is not None and tensor.numel()}
     for position, output in enumerate(outputs):
@@ -99,21 +101,21 @@ def _assert_own_storage(op: SubjectOp, inputs: Inputs, outputs: tuple[Tensor | N
             continue
         owner = seen.setdefault(output.untyped_storage().data_ptr(), output)
         if owner is not output:
-            raise CheckFailure(f"output {position} shares storage with an input or another output")
+            raise CheckFailedError(f"output {position} shares storage with an input or another output")
 
 
 def _assert_builds_nothing(op: SubjectOp, case: Case, device: torch.device, target: str | None) -> None:
     """A second call with equal metadata, and one with other free sizes, use the kernels that are there."""
     built = kernels_of(op)
     if target is None and not built and not _is_empty(case):
-        raise CheckFailure("the first call left no kernel in iter_kernels()")
+        raise CheckFailedError("the first call left no kernel in iter_kernels()")
     again = case.tensors(device, fresh=1)
     expected = case.expected(cloned(again))
     promised = fake_outputs(case.construct(target), again)
     assert_outputs(case, _call(op, again), expected, promised)
     after = kernels_of(op)
     if [id(kernel) for kernel in built] != [id(kernel) for kernel in after]:
-        raise CheckFailure(f"a call with equal shapes and dtypes went from {len(built)} kernels to {len(after)}")
+        raise CheckFailedError(f"a call with equal shapes and dtypes went from {len(built)} kernels to {len(after)}")
 
 
 def _is_empty(case: Case) -> bool:
@@ -126,7 +128,9 @@ def _assert_layouts(op: SubjectOp, case: Case, device: torch.device, target: str
         return
     for layout in LAYOUTS[1:]:
         inputs = case.tensors(device, layout=layout)
-        dense = tuple(None if tensor is None else tensor.clone(memory_format=torch.contiguous_format) for tensor in inputs)
+        dense = tuple(
+            None if tensor is None else tensor.clone(memory_format=torch.contiguous_format) for tensor in inputs
+        )
         promised = fake_outputs(case.construct(target), inputs)
         outputs = _call(op, inputs)
         assert_facts(promised, outputs, situation=f"{layout} inputs")
@@ -144,4 +148,4 @@ def _assert_zero_size(case: Case, device: torch.device, target: str | None) -> N
     assert_facts(promised, outputs, situation="zero size")
     assert_outputs(case, outputs, case.expected(cloned(inputs)), promised)
     if all(output is None or output.numel() == 0 for output in outputs) and kernels_of(op):
-        raise CheckFailure("a call that writes no element built a kernel")
+        raise CheckFailedError("a call that writes no element built a kernel")

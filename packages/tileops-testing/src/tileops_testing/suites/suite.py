@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tileops_testing.cases import Case, Inputs
-from tileops_testing.errors import CheckFailure
+from tileops_testing.errors import CheckFailedError
 from tileops_testing.fakes import TensorFacts
 from tileops_testing.numerics import NumericsError, assert_close
 from tileops_testing.subject import SubjectOp
@@ -44,7 +44,7 @@ class Suite(Protocol):
         """Run every check and return them.
 
         Raises:
-            CheckFailure: At least one check failed; the message lists all.
+            CheckFailedError: At least one check failed; the message lists all.
         """
 
 
@@ -75,11 +75,11 @@ class Checks:
         self._checks.append(Check(name, "not applicable", reason))
 
     def finish(self) -> tuple[Check, ...]:
-        """Return the checks, or raise `CheckFailure` listing those that failed."""
+        """Return the checks, or raise `CheckFailedError` listing those that failed."""
         failed = [check for check in self._checks if check.outcome == "failed"]
         if failed:
             lines = "\n".join(f"  {check.name}: {check.detail}" for check in failed)
-            raise CheckFailure(f"{self._title}: {len(failed)} of {len(self._checks)} checks failed\n{lines}")
+            raise CheckFailedError(f"{self._title}: {len(failed)} of {len(self._checks)} checks failed\n{lines}")
         return tuple(self._checks)
 
 
@@ -106,13 +106,13 @@ def assert_outputs(
 ) -> None:
     """Raise unless every output has the promised dtype and the reference's values."""
     if not len(outputs) == len(expected) == len(promised):
-        raise CheckFailure(
+        raise CheckFailedError(
             f"outputs: the reference gives {len(expected)}, the signature {len(promised)}, the call {len(outputs)}"
         )
     for position, (output, value, facts) in enumerate(zip(outputs, expected, promised, strict=True)):
         what = f"output {position}"
         if output is None or value is None or facts is None:
-            if not (output is value is facts is None):
+            if not (output is None and value is None and facts is None):
                 raise NumericsError(f"{what}: None from one of reference, signature and call, not from all")
             continue
         assert_close(

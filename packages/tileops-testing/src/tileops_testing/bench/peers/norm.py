@@ -27,7 +27,7 @@ def _rms_norm(case: Case, device: torch.device) -> Mapping[str, Callable[..., ob
     def norm(x: Tensor, weight: Tensor | None = None) -> Tensor:
         return functional.rms_norm(x, shape, weight, eps)
 
-    torch._dynamo.reset()
+    torch.compiler.reset()
     peers: dict[str, Callable[..., object]] = {"torch": norm, "inductor": torch.compile(norm, fullgraph=True)}
     if device.type == "cuda" and len(shape) == 1 and importlib.util.find_spec("liger_kernel") is not None:
         liger = importlib.import_module("liger_kernel.ops.rms_norm").LigerRMSNormFunction

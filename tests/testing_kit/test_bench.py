@@ -1,0 +1,146 @@
+"""The benchmark runner: nothing is timed before it is right, and the numbers follow from the times."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tileops_testing.bench import BenchResult, HostTimer, Runner, Timing, measure_overhead
+from tileops_testing.bench.__main__ import main
+from tileops_testing.bench.overhead import operator_call
+from tileops_testing.bench.timing import palindrome
+from tileops_testing.errors import CheckFailedError
+
+from . import toys
+
+CPU = torch.device("cpu")
+
+
+class Costed(toys.Doubling):
+    """A right toy that knows its traffic."""
+
+    def eval_roofline(self) -> Any:
+        return SimpleNamespace(bytes=120)
+
+
+class CostedWrong(Costed, toys.WrongKernel):
+    """A wrong one."""
+
+
+@dataclass
+class FixedTimer:
+    """A timer whose answers are given."""
+
+    seconds: Mapping[str, float]
+    asked: int = 0
+
+    def time(self, functions: Mapping[str, Callable[[], object]]) -> dict[str, Timing]:
+        self.asked += 1
+        return {name: Timing(self.seconds[name], (self.seconds[name],) * 2) for name in functions}
+
+
+def double(x: Tensor) -> Tensor:
+    return x * 2
+
+
+def triple(x: Tensor) -> Tensor:
+    return x * 3
+
+
+def test_numbers_follow_from_the_times() -> None:
+    """Rate, share of the copy's rate and ratio to the fastest peer are computed within one run."""
+    timer = FixedTimer({"tileops": 2e-6, "slow": 4e-6, "fast": 1e-6, "copy": 1e-6})
+    runner = Runner(Costed(), toys.doubling_case(Costed), device=CPU, timer=timer)
+    result = runner.compare({"slow": double, "fast": double})
+    own = result["tileops"]
+    assert (own.bytes_per_second, own.share_of_copy, own.ratio_to_best_peer) == pytest.approx((60e6, 0.5, 2.0))
+    assert result["slow"].ratio_to_best_peer is None
+    assert own.worst_error == "15 elements agree"
+    assert result.traffic_bytes == 120
+
+
+@pytest.mark.parametrize(
+    ("op", "peers", "message"),
+    [
+        (CostedWrong, {"right": double}, r"CostedWrong-toy: tileops: output 0: 1 of 15 elements disagree"),
+        (Costed, {"wrong": triple}, r"Costed-toy: wrong: output 0: 15 of 15 elements disagree"),
+    ],
+)
+def test_wrong_implementations_are_not_timed(
+    op: type[Costed], peers: Mapping[str, Callable[[Tensor], Tensor]], message: str
+) -> None:
+    """An op or a peer that disagrees with the reference ends the comparison before anything is timed."""
+    timer = FixedTimer({})
+    with pytest.raises(CheckFailedError, match=message):
+        Runner(op(), toys.doubling_case(op), device=CPU, timer=timer).compare(peers)
+    assert timer.asked == 0
+
+
+def test_order_is_a_palindrome() -> None:
+    """Functions are timed forwards and then backwards."""
+    order: list[str] = []
+    functions = {name: (lambda name=name: order.append(name)) for name in "abc"}
+    HostTimer(sample_seconds=0.0, samples=1).time(functions)
+    assert order[-6:] == list("abccba")
+    assert palindrome(["a", "b", "c"]) == list("abccba")
+
+
+def test_spread_is_between_the_two_passes() -> None:
+    """The spread compares the first pass with the second."""
+    assert Timing(2.0, (2.0, 2.0, 3.0, 3.0)).spread == pytest.approx(0.5)
+    assert Timing(2.0, (2.0, 2.0)).spread == 0.0
+
+
+def test_result_survives_json() -> None:
+    """A result read back from JSON is the result that was written."""
+    timer = FixedTimer({"tileops": 2e-6, "copy": 1e-6})
+    result = Runner(Costed(), toys.doubling_case(Costed), device=CPU, timer=timer).compare({})
+    assert BenchResult.from_dict(json.loads(json.dumps(result.to_dict()))) == result
+    assert "of copy" in result.render()
+
+
+def test_overhead_names_every_part() -> None:
+    """Each function gets its own host time; the operator behind the op can be called alone."""
+    op, case = toys.Doubling(), toys.doubling_case(toys.Doubling)
+    (x,) = case.tensors(CPU)
+    operator = operator_call(op, (x,))
+    assert x is not None
+    assert torch.equal(operator(), 2 * x)  # type: ignore[arg-type]
+    found = measure_overhead(case, {"op": lambda: op(x), "operator": operator}, CPU, calls=2, rounds=2)
+    assert found.microseconds.keys() == {"op", "operator"}
+    assert min(found.microseconds.values()) > 0
+
+
+@pytest.mark.op("RMSNormFwdOp")
+@pytest.mark.parametrize("mode", [[], ["--overhead"]], ids=["device-time", "overhead"])
+def test_command(
+    mode: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command measures the chosen case, prints its table, and writes JSON that names device and versions."""
+    monkeypatch.setattr("tileops_testing.matrix._commit", lambda root: "a commit")
+    arguments = ["RMSNormFwdOp", "--device", "cpu", "--case", "llama-8b-decode-float32", "--output", str(tmp_path)]
+    assert main([*arguments, *mode]) == 0
+    (file,) = tmp_path.iterdir()
+    found = json.loads(file.read_text())
+    assert (found["device"], found["versions"]["torch"]) == ("cpu", torch.__version__)
+    (result,) = found["results"]
+    assert result["case"] == "llama-8b-decode-float32"
+    names = result["microseconds"] if mode else [measurement["name"] for measurement in result["measurements"]]
+    assert {"tileops", "torch", "inductor"} <= set(names)
+    assert "llama-8b-decode-float32 on cpu" in capsys.readouterr().out
+    assert main([*arguments, *mode, "--resume"]) == 0
+    assert "us" not in capsys.readouterr().out
+
+
+def test_command_refuses_unknown_ops(capsys: pytest.CaptureFixture[str]) -> None:
+    """An op that does not exist ends the command with status 2 and the nearest name."""
+    assert main(["RmsNormFwdOp"]) == 2
+    assert "did you mean RMSNormFwdOp" in capsys.readouterr().err

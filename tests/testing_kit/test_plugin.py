@@ -1,0 +1,126 @@
+"""The pytest plugin: options, ids, the matrix, what was not run; alone and under xdist."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+SUITE = """
+import pytest
+from tileops_testing.suites import {suite}
+
+@pytest.mark.op_cases("{name}")
+def test_suite(op_case, run_suite):
+    assert run_suite({suite}(), op_case)
+
+@pytest.mark.op("OtherFwdOp")
+def test_of_another_op():
+    assert True
+
+def test_of_no_op():
+    assert True
+"""
+
+BROKEN = """
+import pytest
+from tests.testing_kit import toys
+from tileops_testing.suites import EagerSuite
+
+def test_suite(run_suite):
+    run_suite(EagerSuite(), toys.doubling_case(toys.{toy}))
+"""
+
+
+@pytest.fixture(autouse=True)
+def root_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+
+
+def matrix(pytester: pytest.Pytester, suite: str) -> dict[str, list[dict[str, str]]]:
+    found: dict[str, list[dict[str, str]]] = json.loads(
+        (pytester.path / "build" / "matrix" / f"{suite}-cpu.json").read_text()
+    )
+    return found
+
+
+def run(pytester: pytest.Pytester, text: str, *arguments: str) -> pytest.RunResult:
+    pytester.makepyfile(test_it=text)
+    return pytester.runpytest_subprocess("--tileops-device", "cpu", "-p", "no:cacheprovider", *arguments)
+
+
+def test_suite_on_selected_op_under_xdist(pytester: pytest.Pytester) -> None:
+    """With --op only that op's tests run, under ids of op, case and suite; workers' rows reach the matrix."""
+    text = SUITE.format(suite="EagerSuite", name="eager")
+    result = run(pytester, text, "-v", "--op", "RMSNormFwdOp", "-k", "odd or two-axes", "-n", "2")
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(
+        ["*test_suite?rms_norm-two-axes-bfloat16-eager?*", "eager on cpu*", "written to build*"]
+    )
+    rows = {row["case"]: row["outcome"] for row in matrix(pytester, "eager")["rows"]}
+    assert rows == {"odd-rows-float16": "passed", "two-axes-bfloat16": "passed"}
+
+
+def test_selection_leaves_out_tests_of_other_ops(pytester: pytest.Pytester) -> None:
+    """With --family, tests about other ops and about none are deselected."""
+    text = SUITE.format(suite="EagerSuite", name="eager")
+    result = run(pytester, text, "--collect-only", "-q", "--family", "norm")
+    result.stdout.no_fnmatch_line("*test_of_another_op*")
+    result.stdout.no_fnmatch_line("*test_of_no_op*")
+
+
+def test_cuda_graph_without_cuda_is_reported_as_not_run(pytester: pytest.Pytester) -> None:
+    """Without CUDA every op of the graph suite is not run: in the table, in the list of reasons, in the last line."""
+    result = run(pytester, SUITE.format(suite="CudaGraphSuite", name="cuda_graph"), "--op", "RMSNormFwdOp")
+    assert result.parseoutcomes().keys() == {"skipped", "deselected"}
+    result.stdout.fnmatch_lines(
+        [
+            "cuda_graph on cpu*",
+            "*RMSNormFwdOp*all * cases*not run*CUDA graphs need a*",
+            "* not run *",
+            "* tests: CUDA graphs need a CUDA device, the device is cpu",
+            "NOT RUN: cuda_graph: not run for RMSNormFwdOp (CUDA graphs need a CUDA device, the device is cpu)",
+        ]
+    )
+    assert {row["outcome"] for row in matrix(pytester, "cuda_graph")["rows"]} == {"not run"}
+
+
+def test_failure_is_a_row_with_its_report(pytester: pytest.Pytester) -> None:
+    """A wrong op is a failed test and a failed row that holds the whole report."""
+    result = run(pytester, BROKEN.format(toy="WrongKernel"))
+    result.assert_outcomes(failed=1)
+    (row,) = matrix(pytester, "eager")["rows"]
+    assert (row["op"], row["case"], row["outcome"]) == ("WrongKernel", "toy", "failed")
+    assert "output: output 0: 1 of 15 elements disagree" in row["reason"]
+
+
+def test_parts_of_a_run_are_merged(pytester: pytest.Pytester) -> None:
+    """A second run of the same code keeps the rows of the first and replaces those it ran itself."""
+    text = SUITE.format(suite="EagerSuite", name="eager")
+    for chosen in ("odd", "two-axes"):
+        run(pytester, text, "--op", "RMSNormFwdOp", "-k", chosen).assert_outcomes(passed=1, deselected=36)
+    assert [row["case"] for row in matrix(pytester, "eager")["rows"]] == ["odd-rows-float16", "two-axes-bfloat16"]
+
+
+def test_skips_of_any_test_are_listed_with_reasons(pytester: pytest.Pytester) -> None:
+    """Every skipped test is listed under its reason."""
+    result = run(pytester, "import pytest\n\n@pytest.mark.skip(reason='no moon')\ndef test_it():\n    pass\n")
+    result.stdout.fnmatch_lines(["* not run *", "1 tests: no moon", "  test_it.py::test_it"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--op", "RmsNormFwdOp"), "^--op RmsNormFwdOp: expected an op of the manifest; did you mean RMSNormFwdOp"),
+        (("--family", "nrom"), r"^--family nrom: expected a family of the manifest; did you mean norm\?$"),
+        (("--tileops-device", "cuda:99"), "^--tileops-device cuda:99: expected one of the CUDA devices, torch finds "),
+        (("--tileops-device", "nothing"), "^--tileops-device nothing: expected a device as torch names them"),
+    ],
+)
+def test_wrong_options_are_usage_errors(pytester: pytest.Pytester, arguments: tuple[str, ...], message: str) -> None:
+    """An op, family or device that does not exist ends the run before any test, with the mend."""
+    with pytest.raises(pytest.UsageError, match=message):
+        pytester.parseconfigure(*arguments)
