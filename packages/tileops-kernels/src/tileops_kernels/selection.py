@@ -77,13 +77,16 @@ def _none_runs(owner: str, types: Mapping[str, KernelType], call: CallSpec) -> s
     if not types:
         return (
             f"{owner}: in-tree kernels do not run on {device}; expected a kernel type under this interface, received "
-            "none; "
-            "register one, or pass target= of a backend that serves this op"
+            "none; register one, or pass target= of a backend that serves this op"
         )
     offers = sorted({device_type for kernel_type in types.values() for device_type in kernel_type.devices})
     reasons = "; ".join(f"{key}: {_unavailable(types[key], call)}" for key in sorted(types))
+    mend = (
+        "this process has no accelerator to run on: pass device= to the op, or state the call spec's device"
+        if call.device is None
+        else "move the tensors, or pass target= of a backend that serves this device"
+    )
     return (
         f"{owner}: in-tree kernels do not run on {device}; expected a device among {offers}, received {device} "
-        f"({reasons}); "
-        "move the tensors, or pass target= of a backend that serves this device"
+        f"({reasons}); {mend}"
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Generic, cast
@@ -77,12 +77,13 @@ class KernelTable(Generic[CallT, InterfaceT]):
         for (_, identity), entry in list(self._built_entries.items()):
             self._tune(identity, entry)
 
-    def discard(self, entries: tuple[InterfaceT, ...]) -> None:
+    def discard(self, entries: Sequence[object]) -> None:
         """Forget `entries`, so that the next call that needs one builds it again."""
+        dropped = set(map(id, entries))
         with self._guard:
-            for identity in [known for known, entry in self._built_entries.items() if entry in entries]:
+            for identity in [known for known, entry in self._built_entries.items() if id(entry) in dropped]:
                 del self._built_entries[identity]
-            for call in [known for known, entry in self._entries_by_call.items() if entry in entries]:
+            for call in [known for known, entry in self._entries_by_call.items() if id(entry) in dropped]:
                 del self._entries_by_call[call]
 
     def _settle(self, call: CallT) -> InterfaceT:
@@ -99,9 +100,11 @@ class KernelTable(Generic[CallT, InterfaceT]):
         known = _with_facts(call)
         kernel_type = self.types[select(self._owner, self.types, known).key]
         identity, factory = kernel_type.entry_for(known)
-        entry = self._build_once((kernel_type, identity), factory, call)
+        built_as = (kernel_type, identity)
+        entry = self._build_once(built_as, factory, call)
         with self._guard:
-            self._entries_by_call[call] = entry
+            if self._built_entries.get(built_as) is entry:  # else another thread has discarded it meanwhile
+                self._entries_by_call[call] = entry
         return entry
 
     def _build_once(
@@ -114,10 +117,13 @@ class KernelTable(Generic[CallT, InterfaceT]):
             if entry is None:
                 with _current(call.device):
                     entry = cast("InterfaceT", factory())
-                    if self._tuned:
-                        self._tune(identity[1], entry)
+                tuned = self._tuned
+                if tuned:
+                    self._tune(identity[1], entry)
                 with self._guard:
                     self._built_entries[identity] = entry
+                if self._tuned and not tuned:  # asked for while the entry was being built
+                    self._tune(identity[1], entry)
                 if self._on_build is not None:
                     self._on_build(entry)
         return entry

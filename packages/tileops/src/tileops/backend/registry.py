@@ -14,6 +14,7 @@ import torch
 from tileops.backend.specs import BuildKernel, DetectTarget
 from tileops.errors import AmbiguousTargetError, RegistrationError, UnknownTargetError
 from tileops.manifest import registry as manifest
+from tileops_kernels.errors import BackendError
 from tileops_kernels.kernel import KernelType
 
 BUILTIN: Final = "builtin"
@@ -29,6 +30,18 @@ class Registered(Generic[ValueT]):
 
     value: ValueT
     owner: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """A backend that failed to load: its entry point's name, its distribution, and what it raised."""
+
+    name: str
+    owner: str
+    error: Exception
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.owner}): {type(self.error).__name__}: {_one_line(self.error)}"
 
 
 @dataclass(slots=True)
@@ -55,7 +68,7 @@ class BackendRegistry:
         self._contents = _Contents()
         self._guard = threading.RLock()
         self._owner: str | None = None
-        self._failures: dict[str, Exception] = {}
+        self._failures: list[_Failure] = []
         self._default_target: str | None = None
 
     def register_kernel_type(self, op: str, key: str, kernel_type: KernelType) -> None:
@@ -63,16 +76,25 @@ class BackendRegistry:
 
         Raises RegistrationError for an unknown op, and for a key that another owner registered.
         """
-        self._add(self._contents.kernel_types, (self._known_op(op), key), kernel_type, f"kernel type {key!r} of {op}")
+        name = (self._known_op(op), key)
+        self._add(lambda found: found.kernel_types, name, kernel_type, f"kernel type {key!r} of {op}")
 
     def register_detector(self, target: str, detect: DetectTarget) -> None:
-        """Let `detect` say which devices the kernels of `target` are written for."""
-        self._add(self._contents.detectors, _target_name(target), detect, f"detector of target {target!r}")
+        """Let `detect` say which devices the kernels of `target` are written for.
+
+        Raises RegistrationError for a second detector of the target, and for something that cannot be called.
+        """
+        what = f"detector of target {target!r}"
+        self._add(lambda found: found.detectors, _target_name(target), _callable(what, detect), what)
 
     def register_kernel_builder(self, op: str, target: str, build_kernel: BuildKernel) -> None:
-        """Let `build_kernel` serve `op` as a whole under `target`."""
-        name = (self._known_op(op), _target_name(target))
-        self._add(self._contents.builders, name, build_kernel, f"builder of {op} for target {target!r}")
+        """Let `build_kernel` serve `op` as a whole under `target`.
+
+        Raises RegistrationError for an unknown op, a second builder of the same op and target, and something that
+        cannot be called.
+        """
+        name, what = (self._known_op(op), _target_name(target)), f"builder of {op} for target {target!r}"
+        self._add(lambda found: found.builders, name, _callable(what, build_kernel), what)
 
     def kernel_types_of(self, op: str) -> Mapping[str, KernelType]:
         """The kernel types that backends added to `op`, under their keys."""
@@ -108,39 +130,41 @@ class BackendRegistry:
         return self._default_target
 
     def require_target(self, asker: str, target: str) -> None:
-        """Raise UnknownTargetError unless `target` is known; the error chains the failure of a backend that broke."""
+        """Raise UnknownTargetError unless `target` is known; the error chains the failure of a backend that broke.
+
+        Of several broken backends that is the one whose entry point has the target's name, else the last.
+        """
         if target == BUILTIN or target in self.registered_targets():
             return
         failed = f"; failed to load: {', '.join(self.load_failures())}" if self._failures else ""
         error = UnknownTargetError(
             f"{asker}: target: expected one of {[BUILTIN, *self.registered_targets()]}, received {target!r}{failed}; "
-            "install "
-            "the distribution that brings it, or leave target out to let the device decide"
+            "install the distribution that brings it, or leave target out to let the device decide"
         )
-        raise error from next(reversed(self._failures.values()), None)
+        causes = sorted(self._failures, key=lambda failure: failure.name == target)
+        raise error from (causes[-1].error if causes else None)
 
     def detect(self, op: str, device: torch.device) -> str:
         """The target whose detector claims `device`, BUILTIN when none does.
 
         Raises AmbiguousTargetError when several claim it.
         """
-        claiming = sorted(name for name, found in self._contents.detectors.items() if found.value(device))
+        claiming = sorted(name for name, found in self._contents.detectors.items() if _claims(name, found, device))
         if len(claiming) > 1:
             owners = ", ".join(f"{name} ({self._contents.detectors[name].owner})" for name in claiming)
             raise AmbiguousTargetError(
                 f"{op}: target: expected one target to claim {device}, received {owners}; pass target= to the "
-                "constructor, or "
-                "call set_default_target"
+                "constructor, or call set_default_target"
             )
         return claiming[0] if claiming else BUILTIN
 
     def load_failures(self) -> tuple[str, ...]:
         """The backends that failed to load, one line each."""
-        return tuple(f"{name}: {type(error).__name__}: {error}" for name, error in self._failures.items())
+        return tuple(str(failure) for failure in self._failures)
 
-    def note_failure(self, name: str, error: Exception) -> None:
-        """Remember that the backend `name` failed to load."""
-        self._failures[name] = error
+    def note_failure(self, name: str, owner: str, error: Exception) -> None:
+        """Remember that the backend `name` of the distribution `owner` failed to load."""
+        self._failures.append(_Failure(name, owner, error))
 
     @contextmanager
     def registering(self, owner: str) -> Iterator[None]:
@@ -156,17 +180,23 @@ class BackendRegistry:
             finally:
                 self._owner = previous
 
-    def _add(self, shelf: dict[NameT, Registered[ValueT]], name: NameT, value: ValueT, what: str) -> None:
-        owner = self._owner or f"module {getattr(value, '__module__', '?')}"
+    def _add(
+        self,
+        shelf: Callable[[_Contents], dict[NameT, Registered[ValueT]]],
+        name: NameT,
+        value: ValueT,
+        what: str,
+    ) -> None:
         with self._guard:
-            taken = shelf.get(name)
+            held = shelf(self._contents)
+            owner = self._owner or f"module {getattr(value, '__module__', '?')}"
+            taken = held.get(name)
             if taken is not None:
                 raise RegistrationError(
                     f"{what}: expected one registration, received a second from {owner} after that of {taken.owner}; "
-                    "remove "
-                    "one of the two, or choose another name"
+                    "remove one of the two, or choose another name"
                 )
-            shelf[name] = Registered(value, owner)
+            held[name] = Registered(value, owner)
 
     def _known_op(self, op: str) -> str:
         names = self._op_names()
@@ -185,3 +215,24 @@ def _target_name(target: str) -> str:
             f"register: target: expected a name of your own, received {target!r}; {BUILTIN!r} means the in-tree kernels"
         )
     return target
+
+
+def _callable(what: str, value: ValueT) -> ValueT:
+    if not callable(value):
+        raise RegistrationError(f"{what}: expected a callable, received {value!r}; pass the function itself")
+    return value
+
+
+def _claims(target: str, found: Registered[DetectTarget], device: torch.device) -> bool:
+    """Whether a detector claims the device; an exception that it should not have raised is named as the backend's."""
+    try:
+        return bool(found.value(device))
+    except Exception as error:
+        raise BackendError(
+            f"detector of target {target!r} ({found.owner}): expected True or False for {device}, received "
+            f"{type(error).__name__}: {_one_line(error)}; let it return False for devices that are not its own"
+        ) from error
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

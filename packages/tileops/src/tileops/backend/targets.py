@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import torch
 from torch import Tensor
 
 from tileops.backend.registry import BUILTIN, BackendRegistry
-from tileops.backend.specs import BuildKernel, TensorSpec
-from tileops_kernels.errors import OpNotAvailableError
+from tileops.backend.specs import TargetKernel, TensorSpec
+from tileops_kernels.errors import BackendError, OpNotAvailableError
 
 
 def select_target(
@@ -24,17 +26,33 @@ def select_target(
     return None if device is None else registry.detect(op_name, device)
 
 
-def require_builder(registry: BackendRegistry, op_name: str, target: str) -> BuildKernel:
-    """The builder of an op that has no composition to run instead; there is no fall-back to the in-tree kernels."""
+def build_kernel(
+    registry: BackendRegistry,
+    op_name: str,
+    target: str,
+    specs: Sequence[TensorSpec | None],
+    parameters: Mapping[str, object],
+) -> TargetKernel:
+    """What the target's builder of an op returns for these inputs and parameters.
+
+    Raises OpNotAvailableError when the target registered no builder for the op: there is no fall-back to the in-tree
+    kernels. Raises BackendError when the builder returns something that cannot be called.
+    """
     builder = registry.builder_of(op_name, target)
     if builder is None:
         serving = registry.registered_targets(op_name)
         raise OpNotAvailableError(
             f"{op_name}: target: expected a target that serves this op, one of {[BUILTIN, *serving]}, received "
-            f"{target!r}, "
-            f"which registered no builder for it; construct the op with target={BUILTIN!r} to run the in-tree kernels"
+            f"{target!r}, which registered no builder for it; construct the op with target={BUILTIN!r} to run the "
+            "in-tree kernels"
         )
-    return builder
+    kernel: object = builder(*specs, **parameters)
+    if not callable(kernel):
+        raise BackendError(
+            f"{op_name}: target {target!r}: expected its builder to return a callable, received {kernel!r}; return a "
+            "function of the tensors in signature order"
+        )
+    return kernel
 
 
 def spec_of(tensor: Tensor | None) -> TensorSpec | None:

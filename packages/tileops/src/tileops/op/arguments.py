@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from tileops.errors import ArgumentError
 
@@ -84,9 +86,18 @@ def not_a_tensor(name: str, item: str, value: Any) -> ArgumentError:
     """The error for an argument that is no tensor."""
     return ArgumentError(
         f"{name}: {item}: expected a torch.Tensor, received {type(value).__name__}; pass torch.as_tensor({item}) on "
-        "the call's "
-        "device"
+        "the call's device"
     )
+
+
+def is_traced(values: Sequence[object]) -> bool:
+    """Whether a call is being traced: by a compiler, or on fake tensors."""
+    return torch.compiler.is_compiling() or any(isinstance(value, FakeTensor) for value in values)
+
+
+def is_meta_call(values: Sequence[object]) -> bool:
+    """Whether an eager call passes meta tensors, which are checked and recorded and computed with by nobody."""
+    return not is_traced(values) and any(isinstance(value, Tensor) and value.is_meta for value in values)
 
 
 def bind_call(

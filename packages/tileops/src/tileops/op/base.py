@@ -18,13 +18,15 @@ from tileops.manifest.model import OpEntry
 from tileops.manifest.plan import SignaturePlan, build_plan
 from tileops.manifest.record import SignatureCall
 from tileops.op import keys
-from tileops.op.arguments import bind_call, constructor_signature, wrong_construction
+from tileops.op.arguments import bind_call, constructor_signature, is_traced, wrong_construction
 from tileops.op.boundary import generate_boundary
 from tileops.op.boundary_source import effects
 from tileops.op.call import run_call
-from tileops.op.delegates import hold
+from tileops.op.delegates import hold, hold_copies
 from tileops.op.implementations import kernel_tables
+from tileops.op.parameters import parameter_on
 from tileops.op.records import CallCost, cost_of
+from tileops.op.sharing import shared_instance
 from tileops.op.state import BindingState, ConstructionState, RunningState
 from tileops.op.target_call import serves_elsewhere, trace_target
 from tileops.op.tuning import request_tune
@@ -75,6 +77,7 @@ class Op:
             return
         cls._plan = build_plan(found)
         cls._contract = f"{found.digest}{cls._plan.source}"
+        cls.compile_op_names, cls._call_boundary = (), Op._call_boundary  # type: ignore[method-assign]
         if cls._plan.inputs and found.composition is None:
             boundary = generate_boundary(cls.__name__, cls._plan)
             cls.compile_op_names = boundary.operator_names
@@ -89,6 +92,8 @@ class Op:
         return super().__new__(cls)
 
     def __init__(self, *, target: str | None = None) -> None:
+        if not hasattr(type(self), "_plan"):
+            raise _without_entry(type(self))
         backends = self._backends.load()  # 1: before any tracing
         values = self._plan.check_construction(self)  # 2: parameters
         for name, value in values.parameters.items():
@@ -110,17 +115,20 @@ class Op:
         When traced, nothing is checked; a target that already serves the instance runs its kernel, else `forward` runs
         and the operators of sub-ops become the graph's nodes.
         """
-        if torch.compiler.is_compiling():
+        if is_traced([*args, *kwargs.values()]):
             return trace_target(self, args, kwargs) if serves_elsewhere(self) else self.forward(*args, **kwargs)
         inputs, out = bind_call(type(self).__name__, self._plan, args, kwargs)
-        return run_call(self, inputs, out, meta=any(type(item) is Tensor and item.is_meta for item in inputs))
+        return run_call(self, inputs, out, body=self._forward_by_name)
+
+    def _forward_by_name(self, *inputs: Tensor | None, **buffer: Tensor) -> Any:
+        """`forward` with the signature's inputs passed under their names."""
+        return self.forward(**dict(zip(self._plan.inputs, inputs, strict=True)), **buffer)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ARG002 - for overrides
         """The computation: what a subclass writes. It runs once the signature check has passed."""
         raise ContractTypeError(
             f"{type(self).__name__}: forward is missing; expected a method that takes the signature's inputs, received "
-            "none; "
-            "define forward in the op class"
+            "none; define forward in the op class"
         )
 
     @property
@@ -148,11 +156,13 @@ class Op:
         return self._table(interface).built_entries()
 
     def iter_kernels(self) -> Iterator[Kernel[Any]]:
-        """Every kernel that this instance has built."""
+        """Every kernel that this instance and its sub-ops have built, its own first."""
         for table in self._construction.tables.values():
             for entry in table.built_entries():
                 if isinstance(entry, Kernel):
                     yield entry
+        for sub_op in self.held_delegates():
+            yield from sub_op.iter_kernels()
 
     def kernel_config(self) -> Mapping[str, object]:
         """The launch settings of the first built kernel that has any, empty when none has."""
@@ -203,6 +213,25 @@ class Op:
         """
         request_tune(self)
 
+    def parameter_on(self, name: str, device: torch.device | None) -> Any:
+        """The value of a manifest parameter; a construction-time tensor is moved to `device`, once per device.
+
+        `forward` reads its construction-time tensors through it. One that is declared to stay on the CPU stays there.
+        """
+        return parameter_on(self, name, device)
+
+    def roof_key(self) -> str:
+        """The compute unit whose peak bounds this op: `cuda_core.fp32` unless an op class names another."""
+        return "cuda_core.fp32"
+
+    @classmethod
+    def shared(cls, *args: Any, **kwargs: Any) -> Self:
+        """The instance for these constructor arguments that the whole process shares while anyone holds it.
+
+        An op holds no weights, so layers with equal parameters can share one: their compiled code is then one graph.
+        """
+        return shared_instance(cls, args, kwargs)
+
     @classmethod
     def signature_source(cls) -> str:
         """The code generated from this op's manifest entry."""
@@ -211,19 +240,20 @@ class Op:
     def __reduce__(self) -> tuple[Any, ...]:
         fresh = {"_construction", "_binding", "_running", "_instance_key", "_effects"}
         state = {name: value for name, value in self.__dict__.items() if name not in fresh}
-        return _rebuild, (type(self), self._construction.target), state
+        return _rebuild, (type(self), self._construction.target), (state, dict(self._running.delegates))
 
-    def __setstate__(self, state: Mapping[str, Any]) -> None:
-        self.__dict__.update(state)
+    def __setstate__(self, state: tuple[Mapping[str, Any], Mapping[tuple[str, Hashable], Op]]) -> None:
+        attributes, delegates = state
+        self.__dict__.update(attributes)
         Op.__init__(self, target=self.__dict__.pop("_target"))
+        hold_copies(self, delegates)
 
     def _table(self, interface: str) -> KernelTable[Any, Any]:
         table = self._construction.tables.get(interface)
         if table is None:
             raise OpNotAvailableError(
                 f"{type(self).__name__}: interface: expected one of {sorted(self._construction.tables)}, received "
-                f"{interface!r}; "
-                "name an interface that the op class declares in interfaces"
+                f"{interface!r}; name an interface that the op class declares in interfaces"
             )
         return table
 
@@ -233,3 +263,11 @@ def _rebuild(cls: type[Op], target: str | None) -> Op:
     op: Op = object.__new__(cls)
     op.__dict__["_target"] = target
     return op
+
+
+def _without_entry(cls: type[Op]) -> ContractTypeError:
+    """The error for constructing a class that no manifest entry describes."""
+    return ContractTypeError(
+        f"{cls.__name__}: entry: expected a manifest entry of this name, received none; construct an op class that "
+        "derives from it, or give the class an entry= of its own"
+    )

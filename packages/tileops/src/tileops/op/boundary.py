@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 from torch import Tensor
 
-from tileops.op.arguments import MISSING, refuse_arguments
+from tileops.op.arguments import MISSING, is_meta_call, refuse_arguments
 from tileops.op.boundary_source import boundary_source
-from tileops.op.call import check_signature, empty_result, run_call
+from tileops.op.call import check_signature, empty_result, report, run_call
 from tileops.op.gradients import forward_only
 from tileops.op.keys import instance
 from tileops.op.naming import operator_name
@@ -123,9 +123,10 @@ def _faker(branch: EffectBranch, returned: Returned | None) -> Callable[..., Any
     def infer(*arguments: Any) -> Any:
         op = instance(arguments[-1])
         inputs, out = _split(branch, arguments)
-        if any(type(value) is Tensor and value.is_meta for value in inputs) and not torch.compiler.is_compiling():
+        if is_meta_call(inputs):
             record = check_signature(op, inputs, out).record
             op._running.last_call = record
+            report(op, record)
         else:
             buffer = {} if out is None else {"out": out}
             record = op._plan.check_call(op._construction.values, *inputs, **buffer)

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 from tileops.backend.registry import BUILTIN
 from tileops.backend.targets import select_target
-from tileops.op.delegates import file_stages, reset_delegates
+from tileops.op.delegates import drop_built, file_stages, reset_delegates
 from tileops.op.state import BindingState, SeenCall
-from tileops.op.target_call import run_target
+from tileops.op.target_call import composes, run_target
+from tileops.op.tuning import warn_untuned
 
 if TYPE_CHECKING:
     from tileops.manifest.record import SignatureCall
     from tileops.op.base import Op
+
+Body: TypeAlias = Callable[..., Any]
+"""The computation of an op: takes the signature's inputs in order, and `out` by keyword where the caller passed it."""
 
 _SEEN_CALLS = 1024
 """Checked calls that an instance keeps; past it the oldest is forgotten, so that growing lengths do not pile up."""
@@ -43,11 +47,12 @@ class _CallStack(threading.local):
 _STACK = _CallStack()
 
 
-def run_call(op: Op, inputs: Sequence[Tensor | None], out: Tensor | None = None, *, meta: bool = False) -> Any:
+def run_call(op: Op, inputs: Sequence[Tensor | None], out: Tensor | None = None, *, body: Body | None = None) -> Any:
     """Run the op on `inputs`, in signature order, as one call; `out` is the caller's buffer.
 
-    A `meta` call of a composite selects no target: its sub-ops answer. Each numbered step is one of the design's seven.
-    A failed call leaves the last record as it was, and drops what it selected and built.
+    `body` computes in place of `forward`; a call that has one reaches here without a compile boundary, so that its
+    meta tensors have met no fake. Each numbered step is one of the design's seven. A failed call leaves the last
+    record as it was, and drops what it selected and built.
     """
     frames = _STACK.frames
     frame = CallFrame(op)  # 1: begin
@@ -58,27 +63,67 @@ def run_call(op: Op, inputs: Sequence[Tensor | None], out: Tensor | None = None,
         binding = op._binding
         if seen.writes_nothing:  # 3: nothing to write
             result = empty_result(record, inputs, out)
+        elif body is not None:
+            result = _run_body(op, frame, record, inputs, out, body)  # 4, 5 without a compile boundary
         else:
-            target = BUILTIN if meta else binding.target
+            target = binding.target
             if target is None:  # 4: select the target
                 target = _select(op, binding, frame, record.device)
             if target == BUILTIN:  # 5: run
                 result = op.forward(*inputs) if out is None else op.forward(*inputs, out=out)
             else:
-                result = run_target(op, binding, target, record, inputs, out)
+                result = _run_target(op, binding, frame, record, inputs, out)
         op._plan.check_result(record, result)  # 6: check the result
         if frame.completed or op.delegate_types:
             record = file_stages(op, record, frame.completed)
     except Exception:
         _undo(frame)
+        if len(frames) > 1:
+            frames[-2].built.extend(frame.built)
         raise
     finally:
         frames.pop()
     binding.confirmed = binding.target is not None
     op._running.last_call = record  # 7: record
     if frames:
-        _report(frames[-1], frame, record)
+        report(op, record, frame.built)
     return result
+
+
+def _run_body(
+    op: Op,
+    frame: CallFrame,
+    record: SignatureCall,
+    inputs: Sequence[Tensor | None],
+    out: Tensor | None,
+    body: Body,
+) -> Any:
+    """Select and run, for an op without a compile boundary.
+
+    On meta tensors no target is selected: the sub-ops of a composite answer, and for any other op the signature does.
+    """
+    binding, on_meta = op._binding, record.device is not None and record.device.type == "meta"
+    if on_meta and not op.delegate_types:
+        return empty_result(record, inputs, out)
+    target = BUILTIN if on_meta else binding.target
+    if target is None:
+        target = _select(op, binding, frame, record.device)
+    if target == BUILTIN or composes(op, target):
+        return body(*inputs) if out is None else body(*inputs, out=out)
+    return _run_target(op, binding, frame, record, inputs, out)
+
+
+def _run_target(
+    op: Op,
+    binding: BindingState,
+    frame: CallFrame,
+    record: SignatureCall,
+    inputs: Sequence[Tensor | None],
+    out: Tensor | None,
+) -> Any:
+    if op._running.tuned:
+        warn_untuned(op, str(binding.target))
+    return run_target(op, binding, record, inputs, out, frame.built.append)
 
 
 def check_signature(op: Op, inputs: Sequence[Tensor | None], out: Tensor | None = None) -> SeenCall:
@@ -92,9 +137,10 @@ def check_signature(op: Op, inputs: Sequence[Tensor | None], out: Tensor | None 
         record = plan.check_call(op._construction.values, *inputs, **buffer)
         seen = SeenCall(record, record.is_empty_write)
         if not record.metadata:
-            if len(known) >= _SEEN_CALLS:
-                known.pop(next(iter(known)), None)
-            known[key] = seen
+            with op._running.guard:
+                if len(known) >= _SEEN_CALLS:
+                    known.pop(next(iter(known)), None)
+                known[key] = seen
     return seen
 
 
@@ -126,30 +172,40 @@ def note_built(entry: object) -> None:
         _STACK.frames[-1].built.append(entry)
 
 
+def report(op: Op, record: SignatureCall, built: Sequence[object] = ()) -> None:
+    """Tell the call under way on this thread, if there is one, of a completed call of `op` and what it built."""
+    if _STACK.frames:
+        parent = _STACK.frames[-1]
+        parent.completed.append((op, record))
+        parent.built.extend(built)
+
+
 def _select(op: Op, binding: BindingState, frame: CallFrame, device: torch.device | None) -> str:
     """Select the target; with nothing to select from, the in-tree body runs this once and none is kept."""
     state = op._construction
-    target = select_target(state.backends, type(op).__name__, state.target, device)
-    if target is None:
-        return BUILTIN
-    binding.target = target
+    with op._running.guard:
+        if binding.target is not None:
+            return binding.target
+        target = select_target(state.backends, type(op).__name__, state.target, device)
+        if target is None:
+            return BUILTIN
+        binding.target = target
     frame.selected = binding
     return target
 
 
-def _report(parent: CallFrame, frame: CallFrame, record: SignatureCall) -> None:
-    parent.completed.append((frame.op, record))
-    parent.built.extend(frame.built)
-
-
 def _undo(frame: CallFrame) -> None:
-    """Undo the selection that this call made, and drop what it built, here and in every held sub-op."""
+    """Drop what this call built, and undo the selection that it made, here and in every held sub-op.
+
+    The selection stays when another thread's call has completed under it.
+    """
     selected = frame.selected
     if selected is None:
         return
     op = frame.op
-    if not selected.confirmed and op._binding is selected:
+    drop_built(op, tuple(frame.built))
+    if selected.confirmed:
+        return
+    if op._binding is selected:
         op._binding = BindingState()
-    for table in op._construction.tables.values():
-        table.discard(tuple(frame.built))
-    reset_delegates(op, tuple(frame.built))
+    reset_delegates(op)

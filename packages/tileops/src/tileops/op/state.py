@@ -8,6 +8,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import torch
+from torch import Tensor
+
 from tileops.backend.registry import BackendRegistry
 from tileops.backend.specs import TargetKernel
 from tileops.manifest.record import ConstructionIndices, SignatureCall
@@ -51,12 +54,14 @@ class RunningState:
     """What accumulates whatever target serves.
 
     `delegates` holds the sub-ops of a composite by stage and identity, `stages` the stage of each by the sub-op's `id`.
+    `placed` holds copies of construction-time tensors on the devices of calls.
     """
 
     last_call: SignatureCall | None = None
     seen: dict[Hashable, SeenCall] = field(default_factory=dict)
     delegates: dict[tuple[str, Hashable], Op] = field(default_factory=dict)
     stages: dict[int, str] = field(default_factory=dict)
+    placed: dict[tuple[str, torch.device], Tensor] = field(default_factory=dict)
     tuned: bool = False
     warned: bool = False
     guard: AbstractContextManager[object] = field(default_factory=threading.RLock)

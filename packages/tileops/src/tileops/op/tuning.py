@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tileops.backend.registry import BUILTIN
 from tileops.errors import TuningWarning
+from tileops.op.target_call import serves_elsewhere
 
 if TYPE_CHECKING:
     from tileops.op.base import Op
@@ -15,13 +16,12 @@ if TYPE_CHECKING:
 def request_tune(op: Op) -> None:
     """Tune what `op` and its sub-ops have built, and what they will build; warn once when a target serves instead."""
     op._running.tuned = True
-    target = op._binding.target
-    if target is not None and target != BUILTIN:
-        warn_untuned(op, target)
+    if serves_elsewhere(op):
+        warn_untuned(op, str(op._binding.target))
         return
     for table in op._construction.tables.values():
         table.request_tune()
-    for sub_op in op._running.delegates.values():
+    for sub_op in tuple(op._running.delegates.values()):
         request_tune(sub_op)
 
 
@@ -31,8 +31,7 @@ def warn_untuned(op: Op, target: str) -> None:
         op._running.warned = True
         warnings.warn(
             f"{type(op).__name__}: request_tune: target {target!r} serves this instance and decides its own launch "
-            "settings: "
-            f"nothing is tuned; construct the op with target={BUILTIN!r} to tune the in-tree kernels",
+            f"settings: nothing is tuned; construct the op with target={BUILTIN!r} to tune the in-tree kernels",
             TuningWarning,
             stacklevel=3,
         )
