@@ -88,7 +88,7 @@ def cuda_graph(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def cross_compile(session: nox.Session) -> None:
     """Compile every CUDA program for each architecture that its kernel type declares; needs nvcc, no GPU."""
-    run_suite(session, "tests/cross_compile")
+    run_suite(session, "tests/cross_compile", "-m", "", "-n", "auto")
 
 
 @nox.session(venv_backend="none")
@@ -135,11 +135,11 @@ def build_docs(session: nox.Session) -> None:
     run(session, "-m", "sphinx", "--quiet", "--fresh-env", *strict, "docs", str(DOCS))
 
 
-def run_suite(session: nox.Session, module: str) -> None:
+def run_suite(session: nox.Session, module: str, *options: str) -> None:
     """Run one suite through pytest; arguments up to the first option are op names."""
     names = list(itertools.takewhile(lambda argument: not argument.startswith("-"), session.posargs))
     selected = [f"--op={name}" for name in names]
-    run(session, "-m", "pytest", module, *selected, *session.posargs[len(names) :])
+    run(session, "-m", "pytest", module, *options, *selected, *session.posargs[len(names) :])
 
 
 def run(session: nox.Session, *arguments: str) -> None:

@@ -1,0 +1,1 @@
+"""CUDA programs, compiled on a machine without a GPU."""

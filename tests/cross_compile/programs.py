@@ -1,0 +1,109 @@
+"""Every program that a CUDA kernel type would build for the workload rows, found without a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, Final
+
+import torch
+
+from tileops.op.base import Op
+from tileops_kernels.build.program import Program
+from tileops_kernels.calls import CallSpec
+from tileops_kernels.devices import DeviceFacts
+from tileops_kernels.kernel import KernelType
+from tileops_testing.cases import Case
+from tileops_testing.catalog import implemented_ops
+from tileops_testing.workload_cases import cases_of
+
+ARCHS: Final[Mapping[int, DeviceFacts]] = MappingProxyType(
+    {
+        80: DeviceFacts(arch=80, sm_count=108, smem_budget=166912),
+        89: DeviceFacts(arch=89, sm_count=142, smem_budget=101376),
+        90: DeviceFacts(arch=90, sm_count=132, smem_budget=232448),
+    }
+)
+"""The architectures that programs are compiled for, each with the facts of a device that has it."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """One program for one architecture, and who would build it."""
+
+    op: str
+    key: str
+    arch: int
+    dtype: str
+    program: Program
+
+
+class _Asked(BaseException):
+    """Ends `forward` once it has asked for a kernel, with what it asked for."""
+
+    def __init__(self, interface: str, call: CallSpec) -> None:
+        super().__init__(interface)
+        self.interface = interface
+        self.call = call
+
+
+def asked_for(op: Op, case: Case) -> tuple[str, CallSpec]:
+    """Return the interface and the call spec of the first kernel that a case's `forward` asks for."""
+
+    def ask(interface: str, call: CallSpec) -> None:
+        raise _Asked(interface, call)
+
+    op.__dict__["kernel_for"] = ask
+    try:
+        op.forward(*case.tensors(torch.device("cpu")))
+    except _Asked as asked:
+        return asked.interface, asked.call
+    raise LookupError(f"{case.id}: forward asked for no kernel")
+
+
+def targets() -> list[Target]:
+    """Return every distinct program of every CUDA kernel type on every architecture that it declares."""
+    found: dict[tuple[str, int, Program], Target] = {}
+    for op_class in implemented_ops():
+        for case in cases_of(op_class, small=True):
+            op: Any = case.construct()
+            interface, call = asked_for(op, case)
+            for key, kernel_type in op.kernel_table(interface).types.items():
+                for program, arch in _programs(kernel_type, call):
+                    target = Target(op_class.__name__, key, arch, str(_dtype(case)), program)
+                    found.setdefault((key, arch, program), target)
+    return list(found.values())
+
+
+def one_dtype_each(all_targets: list[Target]) -> list[Target]:
+    """Return the targets of one dtype and one row for each op, kernel type and architecture."""
+    chosen: dict[tuple[str, str, int], list[Target]] = {}
+    for target in all_targets:
+        group = chosen.setdefault((target.op, target.key, target.arch), [])
+        if not group or (target.dtype == group[0].dtype and _alike(target, group[0])):
+            group.append(target)
+    return [target for group in chosen.values() for target in group]
+
+
+def _programs(kernel_type: KernelType, call: CallSpec) -> Iterator[tuple[Program, int]]:
+    if "cuda" not in kernel_type.devices:
+        return
+    for arch, facts in ARCHS.items():
+        if kernel_type.supported_archs is not None and arch not in kernel_type.supported_archs:
+            continue
+        placed = replace(call, device=torch.device("cuda", 0), facts=facts)
+        if kernel_type.refusal(placed) is None:
+            kernel = kernel_type.entry_for(placed)[1]()
+            yield from ((program, arch) for program in kernel.programs())
+
+
+def _dtype(case: Case) -> torch.dtype:
+    return next(spec.dtype for spec in case.inputs(case.sizes).values() if spec is not None)
+
+
+def _alike(target: Target, other: Target) -> bool:
+    """Whether two programs differ in booleans alone: the variants of one row."""
+    mine, theirs = dict(target.program.arguments), dict(other.program.arguments)
+    fixed = [name for name, value in mine.items() if not isinstance(value, bool)]
+    return target.program.builder == other.program.builder and all(mine[name] == theirs.get(name) for name in fixed)
