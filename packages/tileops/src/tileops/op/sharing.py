@@ -39,7 +39,7 @@ def shared_instance(cls: type[OpT], args: Sequence[object], kwargs: Mapping[str,
         found = _SHARED.get(key)
         if isinstance(found, cls):
             return found
-        cls.__init__(made, *args, **kwargs)
+        cls.__init__(made, *args, **kwargs)  # type: ignore[arg-type]  # bound above
         _SHARED[key] = made
         return made
 
