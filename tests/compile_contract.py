@@ -24,7 +24,7 @@ def test_every_op_with_a_boundary_is_registered() -> None:
     assert with_boundary == REGISTERED
 
 
-@pytest.mark.op_cases("compile_contract", REGISTERED)
+@pytest.mark.op_cases("compile_contract", REGISTERED, full_size=False)
 def test_cold_compile(op_case: Case, run_suite: RunSuite) -> None:
     """Every case compiles cold with fullgraph=True to one node, equals eager, and serves other sizes."""
     checks = run_suite(CompileContractSuite(), op_case)

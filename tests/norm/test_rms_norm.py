@@ -23,10 +23,9 @@ def make(*shape: int, dtype: torch.dtype, device: torch.device, layout: Layout =
     return TensorInput(shape=shape, dtype=dtype, layout=layout).make(seed, device)
 
 
-def call(op: RMSNormFwdOp, *inputs: Tensor | None) -> Tensor:
+def call(op: RMSNormFwdOp, x: Tensor, weight: Tensor | None = None) -> Tensor:
     with poisoned_allocations():
-        y: Tensor = op(*inputs)
-    return y
+        return op(x, weight)
 
 
 @pytest.mark.parametrize("weighted", [True, False], ids=["weight", "no-weight"])

@@ -95,7 +95,7 @@ def test_weight_on_another_device(op: RMSNormFwdOp, x: Tensor) -> None:
 def test_misspelled_argument(op: RMSNormFwdOp, x: Tensor) -> None:
     """A keyword that the call does not take is refused, listing those it takes."""
     with pytest.raises(ArgumentError) as failure:
-        op(x, wieght=x)
+        op(x, wieght=x)  # type: ignore[call-arg]
     assert str(failure.value) == (
         "RMSNormFwdOp: wieght: expected arguments (x, weight=None), received the keyword 'wieght'; "
         "call it as op(x, weight=None)"
@@ -105,13 +105,13 @@ def test_misspelled_argument(op: RMSNormFwdOp, x: Tensor) -> None:
 def test_missing_surplus_and_foreign_arguments(op: RMSNormFwdOp, x: Tensor) -> None:
     """A missing tensor, one too many, and something that is no tensor are each refused by name."""
     with pytest.raises(ArgumentError, match=r"^RMSNormFwdOp: x: expected a tensor, received nothing; call it as op\("):
-        op()
+        op()  # type: ignore[call-arg]
     with pytest.raises(
         ArgumentError, match=r"^RMSNormFwdOp: expected at most 2 arguments \(x, weight=None\), received 3"
     ):
-        op(x, None, x)
+        op(x, None, x)  # type: ignore[call-arg]
     with pytest.raises(ArgumentError, match=r"^RMSNormFwdOp: x: expected a torch.Tensor, received list; pass "):
-        op([1.0])
+        op([1.0])  # type: ignore[arg-type]
 
 
 def test_misspelled_parameter() -> None:

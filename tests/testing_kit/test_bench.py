@@ -16,7 +16,7 @@ from torch import Tensor
 from tileops_testing.bench import BenchResult, HostTimer, Runner, Timing, measure_overhead
 from tileops_testing.bench.__main__ import main
 from tileops_testing.bench.overhead import operator_call
-from tileops_testing.bench.timing import palindrome
+from tileops_testing.bench.timing import DeviceActivity, palindrome, seconds_per_call
 from tileops_testing.errors import CheckFailedError
 
 from . import toys
@@ -97,6 +97,14 @@ def test_spread_is_between_the_two_passes() -> None:
     """The spread compares the first pass with the second."""
     assert Timing(2.0, (2.0, 2.0, 3.0, 3.0)).spread == pytest.approx(0.5)
     assert Timing(2.0, (2.0, 2.0)).spread == 0.0
+
+
+def test_device_time_is_what_runs_between_flushes() -> None:
+    """Kernels between one flush and the next are one call; flush kernels are left out by name, copies count."""
+    flush = DeviceActivity("fill", 0, 9.0)
+    ran = [DeviceActivity("early", 0, 5.0), flush, DeviceActivity("a", 1, 1.0), DeviceActivity("Memcpy DtoD", 2, 2.0)]
+    ran += [flush, DeviceActivity("a", 4, 4.0), flush]
+    assert seconds_per_call(ran, frozenset({"fill"})) == [3.0, 4.0, 0.0]
 
 
 def test_result_survives_json() -> None:

@@ -90,7 +90,7 @@ def test_cuda_graph_passes_a_right_op() -> None:
     """Every check of the graph suite passes on an op that is right."""
     checks = GRAPH.run(toys.doubling_case(toys.Doubling), device=CPU)
     assert names(checks) == [
-        "cold capture is refused",
+        "cold capture",
         "warm call",
         "capture builds and waits for nothing",
         "replay on new data",
@@ -104,17 +104,23 @@ def test_cuda_graph_passes_a_right_op() -> None:
         (toys.StaleInput, r"replay on new data: output 0: 15 of 15 elements disagree"),
         (toys.UnwrittenTail, r"replay on new data: .*worst at \[2, 4\]: expected .*, received "),
         (toys.WritesInput, r"replay on new data: input x: the replay changed it"),
-        (
-            toys.BuildsWhileCapturing,
-            r"cold capture is refused: a call that was never made was captured without an error",
-        ),
-        (toys.BuildsEachTime, r"capture builds and waits for nothing: capturing went from 2 kernels to 3"),
+        (toys.RefusesWithoutReason, r"cold capture: expected one line that asks for a warm-up call .* received: no$"),
+        (toys.WrongWhenCold, r"cold capture: output 0: 15 of 15 elements disagree"),
+        (toys.BuildsEachTime, r"capture builds and waits for nothing: capturing went from 3 kernels to 4"),
     ],
 )
 def test_cuda_graph_catches(op: type[toys.Doubling], message: str) -> None:
     """The graph suite fails a stale input, an unwritten element, an undeclared write, a build while capturing."""
     with pytest.raises(CheckFailedError, match=message):
         GRAPH.run(toys.doubling_case(op), device=CPU)
+
+
+def test_cuda_graph_takes_a_cold_capture_that_is_right() -> None:
+    """An op with nothing left to build may be captured cold, if the replay is right; the check says which it was."""
+    refused = GRAPH.run(toys.doubling_case(toys.Doubling), device=CPU)[0]
+    captured = GRAPH.run(toys.doubling_case(toys.BuildsWhileCapturing), device=CPU)[0]
+    assert refused.detail == "refused: Doubling: call it once before capturing, to warm it up"
+    assert captured.detail == "captured: nothing was left to build"
 
 
 def test_cuda_graph_says_why_it_is_not_run_without_cuda() -> None:

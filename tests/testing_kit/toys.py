@@ -168,11 +168,29 @@ class BuildsOnEmpty(Doubling):
 
 
 class BuildsWhileCapturing(Doubling):
-    """Meets a cold capture without a word."""
+    """Can be captured cold: building is instant."""
 
     def build(self) -> None:
         if not self.kernels:
             self.kernels.append(object())
+
+
+class RefusesWithoutReason(Doubling):
+    """Refuses a cold capture, and does not say what to do."""
+
+    def build(self) -> None:
+        if HostRecorder.capturing and not self.kernels:
+            raise RuntimeError("no")
+        super().build()
+
+
+class WrongWhenCold(BuildsWhileCapturing):
+    """Captured cold, it leaves its output as the allocator gave it."""
+
+    def compute(self, x: Tensor) -> Tensor:
+        if HostRecorder.replaying:
+            return torch.full(x.shape, 7.0, dtype=x.dtype, device=x.device)
+        return super().compute(x)
 
 
 class Specialises(Doubling):
@@ -218,6 +236,7 @@ class HostRecorder:
 
     calls: list[tuple[Any, Any, Any, Any]] = field(default_factory=list)
     capturing: ClassVar[bool] = False
+    replaying: ClassVar[bool] = False
 
     def capture(self, function: Any) -> Any:
         HostRecorder.capturing = True
@@ -229,7 +248,11 @@ class HostRecorder:
 
     def replay(self) -> None:
         for operator, args, kwargs, result in self.calls:
-            again = operator(*args, **kwargs)
+            HostRecorder.replaying = True
+            try:
+                again = operator(*args, **kwargs)
+            finally:
+                HostRecorder.replaying = False
             for kept, value in zip(tree_leaves(result), tree_leaves(again), strict=True):
                 if kept is not value:
                     kept.copy_(value)

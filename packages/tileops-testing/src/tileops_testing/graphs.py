@@ -27,7 +27,7 @@ def node_name(node: Node) -> str:
         return str(target.name()).partition(".")[0]
     if isinstance(target, str):
         return f"Tensor.{target}" if node.op == "call_method" else target
-    return f"{target.__module__}.{target.__qualname__}"
+    return f"{target.__module__}.{target.__name__}"
 
 
 @dataclass(frozen=True)

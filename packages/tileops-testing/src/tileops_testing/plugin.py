@@ -27,7 +27,7 @@ RunSuite = Callable[["Suite", "Case"], "tuple[Check, ...]"]
 _ROW = "tileops-matrix-row"
 _MARKERS = (
     "op(*names): the ops that a test is about; --op and --family leave out tests about others",
-    "op_cases(suite, ops=None): parametrize `op_case` with the cases of the selected ops; ids end in the suite",
+    "op_cases(suite, ops=None, full_size=True): parametrize `op_case` with the cases of the selected ops",
 )
 
 _TORCH_WARNINGS = ("`torch.jit.script_method` is deprecated:DeprecationWarning",)
@@ -99,7 +99,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
     marker = metafunc.definition.get_closest_marker("op_cases")
     suite, ops = (*marker.args, None, None)[:2] if marker is not None else (None, None)
-    small = _device(metafunc.config).type == "cpu"
+    full_size = marker is None or marker.kwargs.get("full_size", True)
+    small = not full_size or _device(metafunc.config).type == "cpu"
     names = sorted(_selected_names(metafunc.config) & (frozenset(ops) if ops else _selected_names(metafunc.config)))
     parameters = [
         pytest.param(case, id="-".join(filter(None, (stem_of(name), case.label, suite))), marks=pytest.mark.op(name))

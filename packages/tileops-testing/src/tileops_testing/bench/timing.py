@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch.autograd import DeviceType  # type: ignore[attr-defined]
@@ -14,7 +14,16 @@ from torch.profiler import ProfilerActivity, profile
 
 from tileops_testing.errors import KitError
 
-__all__ = ["DeviceTimer", "HostTimer", "Timer", "Timing", "palindrome", "timer_for"]
+__all__ = [
+    "DeviceActivity",
+    "DeviceTimer",
+    "HostTimer",
+    "Timer",
+    "Timing",
+    "palindrome",
+    "seconds_per_call",
+    "timer_for",
+]
 
 Function = Callable[[], object]
 
@@ -87,6 +96,25 @@ def _per_call(function: Function, repeats: int) -> float:
     return (time.perf_counter() - started) / repeats
 
 
+class DeviceActivity(NamedTuple):
+    """Something that the device ran: its name, when it started, and how many seconds it took."""
+
+    name: str
+    start: float
+    seconds: float
+
+
+def seconds_per_call(ran: Sequence[DeviceActivity], flush_names: frozenset[str]) -> list[float]:
+    """Return the device time of each call: what ran between one flush and the next, the flush itself left out."""
+    samples: list[float] = []
+    for activity in ran:
+        if activity.name in flush_names:
+            samples.append(0.0)
+        elif samples:
+            samples[-1] += activity.seconds
+    return samples
+
+
 class DeviceTimer:
     """Times what functions run on a CUDA device, by CUPTI, the L2 cache flushed before each call.
 
@@ -99,7 +127,7 @@ class DeviceTimer:
         flushed = 4 * torch.cuda.get_device_properties(device).L2_cache_size
         self._flushed = torch.empty(flushed, dtype=torch.uint8, device=device)
         self._trace(self._flush, 1)
-        self._flush_names = frozenset(name for name, _, _ in self._trace(self._flush, 3))
+        self._flush_names = frozenset(activity.name for activity in self._trace(self._flush, 3))
         if not self._flush_names:
             raise KitError("CUPTI reports no kernel: expected the profiler to have access to the device's counters")
 
@@ -121,12 +149,7 @@ class DeviceTimer:
             self._flush()
             function()
 
-        samples: list[float] = []
-        for kernel, _, seconds in self._trace(flush_and_call, self._calls):
-            if kernel in self._flush_names:
-                samples.append(0.0)
-            elif samples:
-                samples[-1] += seconds
+        samples = seconds_per_call(self._trace(flush_and_call, self._calls), self._flush_names)
         if len(samples) != self._calls or 0.0 in samples:
             raise KitError(
                 f"{name}: expected {self._calls} calls with device work between flushes, CUPTI reports {len(samples)}, "
@@ -134,16 +157,16 @@ class DeviceTimer:
             )
         return samples
 
-    def _trace(self, function: Function, calls: int) -> list[tuple[str, float, float]]:
-        """Run ``function`` and return name, start and seconds of everything the device ran, in order."""
+    def _trace(self, function: Function, calls: int) -> list[DeviceActivity]:
+        """Run ``function`` and return everything the device ran, in order."""
         torch.cuda.synchronize(self._device)
         with profile(activities=[ProfilerActivity.CUDA]) as profiler:
             for _ in range(calls):
                 function()
             torch.cuda.synchronize(self._device)
         ran = [
-            (event.name, event.time_range.start, event.time_range.elapsed_us() * 1e-6)
+            DeviceActivity(event.name, event.time_range.start, event.time_range.elapsed_us() * 1e-6)
             for event in profiler.events() or ()
             if event.device_type == DeviceType.CUDA
         ]
-        return sorted(ran, key=lambda event: event[1])
+        return sorted(ran, key=lambda activity: activity.start)

@@ -123,7 +123,11 @@ def _is_empty(case: Case) -> bool:
 
 
 def _assert_layouts(op: SubjectOp, case: Case, device: torch.device, target: str | None) -> None:
-    """In every layout the call gives, bit for bit, what it gives on dense copies, with the promised strides."""
+    """In every layout the call gives, bit for bit, what it gives on dense copies, with the promised strides.
+
+    Small free sizes do: layouts differ by strides, not by how many rows there are.
+    """
+    case = case.capped()
     if _is_empty(case) or written_by(op):
         return
     for layout in LAYOUTS[1:]:

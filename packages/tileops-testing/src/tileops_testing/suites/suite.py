@@ -56,14 +56,18 @@ class Checks:
         self._checks: list[Check] = []
 
     @contextlib.contextmanager
-    def check(self, name: str) -> Iterator[None]:
-        """Run the block as check ``name``: an assertion error fails the check, any other error ends the suite."""
+    def check(self, name: str) -> Iterator[list[str]]:
+        """Run the block as check ``name``: an assertion error fails the check, any other error ends the suite.
+
+        What the block appends to the list that it is given becomes the detail of the passed check.
+        """
+        notes: list[str] = []
         try:
-            yield
+            yield notes
         except AssertionError as error:
             self._checks.append(Check(name, "failed", str(error)))
         else:
-            self._checks.append(Check(name, "passed"))
+            self._checks.append(Check(name, "passed", "; ".join(notes)))
 
     @property
     def failed(self) -> bool:
