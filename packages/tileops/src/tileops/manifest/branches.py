@@ -9,7 +9,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from tileops.errors import ExpressionError
-from tileops.manifest.expressions import Attribute, Call, Expression, Name, Spread
+from tileops.manifest.expressions import (
+    Attribute,
+    Call,
+    Conditional,
+    Expression,
+    Literal,
+    Logical,
+    Name,
+    ShapeItem,
+    Spread,
+)
 from tileops.manifest.families import matched
 from tileops.manifest.kinds import BoolKind, Kind, LiteralKind, SumKind, UnionKind, is_nullable
 from tileops.manifest.source import evaluate
@@ -231,3 +241,44 @@ def _decide(tree: Expression, known: tuple[tuple[Expression, object], ...]) -> o
         return Name(name)
 
     return evaluate(rewrite(tree, substitute), values, {})
+
+
+def pruned(item: ShapeItem, branch: Branch) -> ShapeItem:
+    """Return an expression as it reads on a branch: what a discriminant excludes is gone."""
+    return Spread(prune(item.value, branch)) if isinstance(item, Spread) else prune(item, branch)
+
+
+def prune(tree: Expression, branch: Branch) -> Expression:
+    """Return the tree without the parts that the branch's discriminants exclude."""
+
+    def substitute(part: Expression) -> Expression | None:
+        match part:
+            case Conditional(condition, then, otherwise):
+                verdict = _verdict(condition, branch)
+                return None if verdict is None else prune(then if verdict else otherwise, branch)
+            case Logical(operator, operands):
+                absorbing = operator == "or"
+                left = []
+                for operand in operands:
+                    verdict = _verdict(operand, branch)
+                    if verdict is absorbing:
+                        return Literal(absorbing)
+                    if verdict is None:
+                        left.append(prune(operand, branch))
+                if not left:
+                    return Literal(not absorbing)
+                return left[0] if len(left) == 1 else Logical(operator, tuple(left))
+        return None
+
+    return rewrite(tree, substitute)
+
+
+def _verdict(tree: Expression, branch: Branch) -> bool | None:
+    """Return what a condition is on the branch, or None when more than discriminants is read."""
+    read = list(atoms(tree))
+    if not read or not all(atom in branch.settled for atom in read):
+        return None
+    try:
+        return decide(tree, branch.settled) is True
+    except ExpressionError:
+        return None

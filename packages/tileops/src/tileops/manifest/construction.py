@@ -79,7 +79,7 @@ class ConstructionCheck:
                 raise self._broken(rule, known)
         indices = {name: value for name, value in known.items() if name not in values}
         ordered = tuple(known.get(name) for name in self.known)
-        deciding = tuple(_decided(found, values, passed) for found in self.deciding)
+        deciding = tuple(decided(found, values, present) for found in self.deciding)
         device = next((tensor.device for tensor in passed.values() if tensor is not None), None)
         return ConstructionIndices(ordered, values, indices, deciding, self._device(values) or device)
 
@@ -189,11 +189,11 @@ def _indices(tensor: TensorType) -> frozenset[str]:
     return free_names(tensor.dtype.tree).union(*(free_names(item) for item in tensor.shape.items))
 
 
-def _decided(found: Discriminant, values: Mapping[str, object], passed: Mapping[str, torch.Tensor | None]) -> object:
-    """Return a discriminant's value at construction; a field that the value's constructor lacks is None."""
+def decided(found: Discriminant, values: Mapping[str, object], present: Mapping[str, bool]) -> object:
+    """Return a discriminant's value; a field that the value's constructor lacks is None."""
     match found.tree:
         case Call(_, (Name(name),)):
-            return (passed[name] if name in passed else values[name]) is not None
+            return present[name] if name in present else values[name] is not None
         case Name(name) | Attribute(Name(name), "value"):
             return values[name]
         case Attribute(Name(name), field):

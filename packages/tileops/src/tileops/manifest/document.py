@@ -23,6 +23,8 @@ class _CoreLoader(_BASE):  # type: ignore[misc, valid-type]
     yaml_implicit_resolvers: Final[dict[str, list[tuple[str, re.Pattern[str]]]]] = {}
 
 
+MOST_NODES: Final = 100_000
+"""The values that one text may hold, each alias counted as what it stands for."""
 _TAG: Final = "tag:yaml.org,2002:"
 for _name, _pattern, _first in (
     ("null", r"^(?:null|Null|NULL|~|)$", ["n", "N", "~", ""]),
@@ -45,6 +47,8 @@ class Document:
         self.positions: dict[Path, tuple[int, int]] = {}
         self.problems: list[Problem] = []
         self.value: Plain = None
+        self._nodes = 0
+        self._open: list[yaml.Node] = []
         try:
             node = yaml.compose(text, Loader=_CoreLoader)
         except yaml.MarkedYAMLError as error:
@@ -61,12 +65,22 @@ class Document:
         self.problems.append(Problem(file=self.file, line=line, column=column, rule=rule, message=message, mend=mend))
 
     def _convert(self, node: yaml.Node, path: Path) -> Plain:
-        self.positions[path] = (node.start_mark.line + 1, node.start_mark.column + 1)
-        if isinstance(node, yaml.MappingNode):
-            return dict(self._pairs(node, path))
-        if isinstance(node, yaml.SequenceNode):
-            return [self._convert(item, (*path, index)) for index, item in enumerate(node.value)]
-        return self._scalar(node, path)
+        line, column = node.start_mark.line + 1, node.start_mark.column + 1
+        self.positions[path] = (line, column)
+        self._nodes += 1
+        if any(node is enclosing for enclosing in self._open) or self._nodes > MOST_NODES:
+            if self._nodes <= MOST_NODES + 1:
+                self._report(line, column, "alias", "an alias stands for what encloses it, or for too much")
+            return None
+        self._open.append(node)
+        try:
+            if isinstance(node, yaml.MappingNode):
+                return dict(self._pairs(node, path))
+            if isinstance(node, yaml.SequenceNode):
+                return [self._convert(item, (*path, index)) for index, item in enumerate(node.value)]
+            return self._scalar(node, path)
+        finally:
+            self._open.pop()
 
     def _pairs(self, node: yaml.MappingNode, path: Path) -> Iterator[tuple[str, Plain]]:
         seen: set[str] = set()
@@ -76,6 +90,10 @@ class Document:
                 self._report(line, column, "key", "a key is not a word", "write a plain word before the colon")
                 continue
             key = str(key_node.value)
+            if key == "<<":
+                mend = "alias the parts that are shared: forall, params, let, inputs, rows"
+                self._report(line, column, "merge-key", "the core schema has no merge key", mend)
+                continue
             if key in seen:
                 self._report(line, column, "repeated-key", f"{key!r} stands twice in one mapping", "remove one of them")
                 continue

@@ -9,7 +9,7 @@ from tileops.manifest.checking import infer
 from tileops.manifest.expressions import Binary, Call, Expression, Slice, Spread, Subscript
 from tileops.manifest.inference import Axes, Bind, BindDType, CheckDType, Compare, Compute, Require, Solve, expand
 from tileops.manifest.kinds import DimKind, DTypeKind, fits
-from tileops.manifest.scopes import scope_of
+from tileops.manifest.scopes import facts_of, scope_of
 from tileops.manifest.source import Emitter
 from tileops.manifest.trees import children, free_names
 
@@ -37,7 +37,7 @@ class BranchWriter:
         self.solution = solution
         self.construction = construction.known
         self.known: list[str] = list(construction.known_where(branch.present))
-        self.scope = scope_of(entry.signature)
+        self.scope = scope_of(entry.signature).given(facts_of(branch))
         self.lines: list[str] = []
         self.tensors = [tensor for tensor in self.signature.inputs if branch.present[tensor.name]]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from tileops.errors import ExpressionError
-from tileops.manifest.branches import Branch, decide, is_restriction
+from tileops.manifest.branches import Branch, decide, is_restriction, prune, pruned
 from tileops.manifest.expressions import Call, Expression, Literal, Name, ShapeItem, Spread
 from tileops.manifest.families import arguments_of, filled, filled_item
 from tileops.manifest.kinds import DTYPE_NAMES, DTypeKind, ShapeKind
@@ -103,7 +103,7 @@ def expand(shape: Shape, signature: Signature, branch: Branch) -> tuple[ShapeIte
     Raises:
         ExpressionError: the family is unknown, has no case for the branch, or several.
     """
-    return _expanded(shape, signature, branch, depth=0)
+    return tuple(pruned(item, branch) for item in _expanded(shape, signature, branch, depth=0))
 
 
 def _expanded(shape: Shape, signature: Signature, branch: Branch, depth: int) -> tuple[ShapeItem, ...]:
@@ -226,11 +226,14 @@ class Solver:
         while progress:
             progress = False
             for name, formula in self.signature.let.items():
-                if name not in self.solution.known and self._readable(formula.tree):
-                    self.solution.steps.append(Compute(name, formula))
+                tree = prune(formula.tree, self.branch)
+                if name not in self.solution.known and self._readable(tree):
+                    self.solution.steps.append(Compute(name, Formula(formula.text, tree)))
                     self.solution.known.add(name)
                     progress = True
         for place, rule in list(self.rules.items()):
-            if self._readable(rule.tree):
-                self.solution.steps.append(Require(rule, place))
+            tree = prune(rule.tree, self.branch)
+            if self._readable(tree):
+                if tree != Literal(value=True):
+                    self.solution.steps.append(Require(Formula(rule.text, tree), place))
                 del self.rules[place]

@@ -2,4 +2,31 @@
 
 from typing import Literal, TypeAlias
 
-OpName: TypeAlias = Literal["RMSNormFwdOp",]
+OpName: TypeAlias = Literal[
+    "AddFwdOp",
+    "AlibiFwdOp",
+    "ArgmaxFwdOp",
+    "BatchNormFwdOp",
+    "ClampTensorFwdOp",
+    "FusedMoEFwdOp",
+    "FusedMoESharedExpertFwdOp",
+    "GQAPagedFwdOp",
+    "GQAPrefillPagedWithKVCacheFwdOp",
+    "GQAVarlenFwdOp",
+    "GemmFwdOp",
+    "LongRoPEFwdOp",
+    "MaxPool2dFwdOp",
+    "MaxPool2dIndicesFwdOp",
+    "MeanPoolingFwdOp",
+    "MoEGroupedGemmFwdOp",
+    "ProdFwdOp",
+    "RMSNormFwdOp",
+    "ReciprocalFwdOp",
+    "ReluFwdOp",
+    "RoPEFwdOp",
+    "RoPELlama31FwdOp",
+    "RoPENeoxPositionIdsFwdOp",
+    "SinusoidalFwdOp",
+    "SumFwdOp",
+    "YaRNFwdOp",
+]

@@ -93,7 +93,7 @@ class SignatureCall(msgspec.Struct, frozen=True):
     shapes: tuple[Dims, ...]
     dtypes: tuple[torch.dtype, ...]
     outputs: tuple[OutputFacts, ...]
-    metadata: Mapping[str, object] = MappingProxyType({})
+    metadata: Mapping[str, torch.Tensor] = MappingProxyType({})
     stages: Mapping[str, tuple[SignatureCall, ...]] = MappingProxyType({})
 
     @property

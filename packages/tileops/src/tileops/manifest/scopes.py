@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tileops.errors import ExpressionError
-from tileops.manifest.checking import Scope, infer
+from tileops.manifest.checking import Facts, Scope, infer
+from tileops.manifest.expressions import Attribute, Call, Name
 from tileops.manifest.trees import free_names
 
 if TYPE_CHECKING:
+    from tileops.manifest.branches import Branch
     from tileops.manifest.kinds import Kind
     from tileops.manifest.model import Signature
 
@@ -47,3 +49,17 @@ def let_order(signature: Signature) -> tuple[tuple[str, ...], tuple[str, ...]]:
             del pending[name]
         ordered.extend(ready)
     return tuple(ordered), tuple(pending)
+
+
+def facts_of(branch: Branch) -> Facts:
+    """Return what a branch makes known: which nullable names have a value, which constructor a value has."""
+    facts = Facts()
+    for tree, value in branch.settled.items():
+        match tree:
+            case Call("present", (Name(name),)) if value:
+                facts = facts.and_present(name)
+            case Name(name) if value is not None:
+                facts = facts.and_present(name)
+            case Attribute(Name(name), "kind") if isinstance(value, str):
+                facts = facts.and_constructor(name, frozenset({value}))
+    return facts

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
-
 from tileops.manifest import roofline, workloads
 from tileops.manifest.plan import SignaturePlan, build_plan
 from tileops.manifest.primitives import show_dtype, show_shape
@@ -71,12 +69,7 @@ def _tensor(tensor: TensorType) -> str:
 
 def _costs(entry: OpEntry, plan: SignaturePlan) -> Iterator[str]:
     for case in workloads.cases(entry):
-        construction = plan.check_construction(workloads.constructed(entry, case))
-        tensors = [
-            None if tensor is None else torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
-            for tensor in case.tensors.values()
-        ]
-        call = plan.check_call(construction, *tensors)
+        call = workloads.meta_call(plan, case)
         sizes = ", ".join(
             f"{name} {show_dtype(tensor.dtype)} {show_shape(tensor.shape)}"
             for name, tensor in case.tensors.items()

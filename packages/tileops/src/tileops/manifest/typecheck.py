@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tileops.errors import ExpressionError, ManifestError
 from tileops.manifest.branches import decide, discriminants
 from tileops.manifest.checking import Facts, Scope, infer, learn
-from tileops.manifest.expressions import Call, Comparison, Expression, Literal, Name, ShapeItem, Spread
+from tileops.manifest.expressions import Attribute, Call, Comparison, Expression, Literal, Name, ShapeItem, Spread
 from tileops.manifest.families import arguments_of
 from tileops.manifest.functions import GENERATOR_KINDS, PREDICATE_KINDS, PRIMITIVE_KINDS, FunctionKind
 from tileops.manifest.kinds import (
@@ -167,20 +167,20 @@ class TypeCheck:
                     (*path, "params", name), "name", f"{name!r} already has a meaning in this signature", "rename it"
                 )
             scope = scope.binding(name, kind)
-        for formula in family.match:
-            try:
-                infer(formula.tree, scope)
-            except ExpressionError as error:
-                self.report((*path, "match"), "family", str(error))
-                return
         for place, case in enumerate(family.cases):
             if len(case.when) != len(family.match):
                 message = f"{len(case.when)} values for {len(family.match)} discriminants"
                 self.report((*path, "cases", place), "family", message, "give one value for each")
                 continue
             facts = Facts()
-            for formula, value in zip(family.match, case.when, strict=True):
-                facts = _matched(formula.tree, value, scope.given(facts))
+            try:
+                for formula, value in zip(family.match, case.when, strict=True):
+                    if value is not None or not isinstance(formula.tree, Attribute):
+                        infer(formula.tree, scope.given(facts))
+                    facts = _matched(formula.tree, value, scope.given(facts))
+            except ExpressionError as error:
+                self.report((*path, "match"), "family", str(error))
+                return
             self._shape(case.shape, scope.given(facts), (*path, "cases", place, "is"))
 
     def _tensor(self, tensor: TensorType, path: Path) -> None:

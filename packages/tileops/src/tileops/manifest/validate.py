@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-import torch
-
 from tileops.errors import ExpressionError, ManifestError
 from tileops.manifest import implementation, workloads
 from tileops.manifest.branches import branches
@@ -108,18 +106,13 @@ def _rows(entry: OpEntry, plan: SignaturePlan) -> Iterator[Problem]:
 
 def _replay(plan: SignaturePlan, case: workloads.WorkloadCase) -> None:
     """Check a case as a call on meta tensors, and that inference gives back the row's indices."""
-    construction = plan.check_construction(workloads.constructed(plan.entry, case))
-    tensors = [
-        None if tensor is None else torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
-        for tensor in case.tensors.values()
-    ]
-    call = plan.check_call(construction, *tensors)
+    call = workloads.meta_call(plan, case)
     for name, value in call.indices.items():
         if name in case.indices and case.indices[name] != value:
             raise ExpressionError(f"{name} is {case.indices[name]!r} in the row, and inference gives {value!r}")
-    unused = [name for name in case.indices if name not in call.indices and name not in construction.indices]
-    if unused:
-        raise ExpressionError(f"{', '.join(unused)} has no use on the branch that the row takes")
+    broken = workloads.broken_requirements(plan.entry, case, workloads.metadata(plan.entry, case))
+    if broken:
+        raise ExpressionError(f"the generated contents break {'; '.join(broken)}")
 
 
 def raise_problems(problems: list[Problem]) -> None:
