@@ -1,8 +1,9 @@
 """The cache folder: made for its owner alone, written atomically, and damaged entries rebuilt.
 
-What it holds is code that gets executed, so a folder that others can write to is refused. It lies at `TILEOPS_CACHE_DIR`,
-by default in `tileops` under the user's cache folder (`XDG_CACHE_HOME`, else `~/.cache`). Where it cannot be written,
-what it already holds is still used, and new entries go to a private temporary folder that ends with the process.
+What it holds is code that gets executed, so a folder that others can write to is refused. It lies at
+`TILEOPS_CACHE_DIR`, by default in `tileops` under the user's cache folder (`XDG_CACHE_HOME`, else `~/.cache`). Where it
+cannot be written, what it already holds is still used, and new entries go to a private temporary folder that ends with
+the process.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class CacheFolder:
     def find(self, name: str, key: str) -> StoredLibrary | None:
         """The library stored under `key` in subfolder `name`; None when it is missing or damaged."""
         for root in (self.root, self._fallback):
-            if root is None or not os.path.isdir(root / name):
+            if root is None or not _is_folder(root / name):
                 continue
             _check(root)
             _check(root / name)
@@ -90,8 +91,8 @@ class CacheFolder:
         written = library.with_suffix(".json")
         written.write_text(json.dumps(index, indent=1, sort_keys=True) + "\n", encoding="utf-8")
         place = folder / f"{key}.so"
-        os.replace(library, place)
-        os.replace(written, folder / f"{key}.json")
+        library.replace(place)
+        written.replace(folder / f"{key}.json")
         return StoredLibrary(place, dict(facts))
 
     def _fallback_root(self, reason: OSError) -> Path:
@@ -101,8 +102,8 @@ class CacheFolder:
                 self._fallback = Path(tempfile.mkdtemp(prefix="tileops-cache-"))
                 atexit.register(shutil.rmtree, self._fallback, ignore_errors=True)
                 warnings.warn(
-                    f"cache folder {self.root} cannot be written ({reason.strerror or reason}): programs compiled by this "
-                    f"process are kept in {self._fallback} and lost when it ends; make the folder writable or set "
+                    f"cache folder {self.root} cannot be written ({reason.strerror or reason}): programs compiled by "
+                    f"this process are kept in {self._fallback} and lost when it ends; make the folder writable or set "
                     f"{ENVIRONMENT_VARIABLE} to one that is",
                     RuntimeWarning,
                     stacklevel=2,
@@ -112,16 +113,27 @@ class CacheFolder:
 
 def cache_folder() -> CacheFolder:
     """The cache folder that the environment names now; the same object for the same path."""
-    stated = os.environ.get(ENVIRONMENT_VARIABLE)
-    if stated:
-        return _folder_at(os.path.abspath(os.path.expanduser(stated)))
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return _folder_at(os.path.abspath(os.path.join(base, "tileops")))
+    if stated := os.environ.get(ENVIRONMENT_VARIABLE):
+        return _folder_at(Path(stated).absolute())
+    if base := os.environ.get("XDG_CACHE_HOME"):
+        return _folder_at(Path(base).absolute() / "tileops")
+    try:
+        return _folder_at(Path.home() / ".cache" / "tileops")
+    except RuntimeError:  # a user without a home
+        return _folder_at(Path(tempfile.gettempdir()) / f"tileops-{os.geteuid()}")
 
 
 @cache
-def _folder_at(path: str) -> CacheFolder:
-    return CacheFolder(Path(path))
+def _folder_at(path: Path) -> CacheFolder:
+    return CacheFolder(path)
+
+
+def _is_folder(path: Path) -> bool:
+    """Whether `path` is a folder that can be looked into."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
 
 
 def _make(root: Path, name: str) -> Path:
@@ -144,9 +156,9 @@ def _check(folder: Path) -> None:
     writers = [who for who, bit in (("group", stat.S_IWGRP), ("others", stat.S_IWOTH)) if status.st_mode & bit]
     if writers:
         raise CacheError(
-            f"cache folder {folder}: it holds code that gets executed and can be written by {' and '.join(writers)} (mode "
-            f"{stat.S_IMODE(status.st_mode):o}); expected mode 700; run chmod 700 {folder}, or set {ENVIRONMENT_VARIABLE} "
-            "to a folder of your own"
+            f"cache folder {folder}: it holds code that gets executed and can be written by {' and '.join(writers)} "
+            f"(mode {stat.S_IMODE(status.st_mode):o}); expected mode 700; run chmod 700 {folder}, or set "
+            f"{ENVIRONMENT_VARIABLE} to a folder of your own"
         )
 
 

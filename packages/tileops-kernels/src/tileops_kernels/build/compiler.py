@@ -32,8 +32,8 @@ FLAGS = (
 )
 """IEEE semantics stay: NaN, infinities, signed zeros and denormals.
 
-The macro (not the option -ffast-math, which drops NaN and flushes denormals for the whole thread) makes glibc declare its
-vector functions; aliasing is not strict because generated code reads float32 bits through integer pointers.
+The macro (not the option -ffast-math, which drops NaN and flushes denormals for the whole thread) makes glibc declare
+its vector functions; aliasing is not strict because generated code reads float32 bits through integer pointers.
 """
 
 CANDIDATES = ("g++", "c++", "clang++")
@@ -53,14 +53,22 @@ def find_compiler(owner: str) -> Compiler:
 
     Raises BuildError for `owner` when there is none.
     """
-    return _find(os.environ.get("CXX", ""), os.environ.get("PATH", ""), owner)
+    stated = os.environ.get("CXX", "")
+    found = _find(stated, os.environ.get("PATH", ""))
+    if isinstance(found, Compiler):
+        return found
+    expected = f"CXX={stated}" if stated else f"one of {', '.join(CANDIDATES)}"
+    raise BuildError(
+        f"{owner}: no C++ compiler to build with; expected {expected} on PATH, received {found}; install one (Debian "
+        "and Ubuntu: apt install g++), or set CXX to a working one"
+    )
 
 
 @cache
 def cpu_identity() -> str:
     """The machine and a digest of its instruction set, as Linux reports it for the first processor."""
     features = ""
-    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+    with contextlib.suppress(OSError), Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as file:
         for line in file:
             name, _, value = line.partition(":")
             if name.strip() in ("flags", "Features"):
@@ -73,8 +81,8 @@ def require_platform(owner: str) -> None:
     """Raise BuildError for `owner` on a platform that CPU programs are not built for."""
     if sys.platform != "linux" or platform.machine() not in ("x86_64", "aarch64"):
         raise BuildError(
-            f"{owner}: CPU programs are built on Linux x86-64 and aarch64; received {sys.platform} {platform.machine()}; "
-            "run on one of those"
+            f"{owner}: CPU programs are built on Linux x86-64 and aarch64; received {sys.platform} "
+            f"{platform.machine()}; run on one of those"
         )
 
 
@@ -82,7 +90,7 @@ def run_compiler(command: Sequence[str], *, owner: str, limit: float) -> None:
     """Run `command` to its end; raises BuildError for `owner` when it fails or takes more than `limit` seconds."""
     shown = shlex.join(command)
     try:
-        process = subprocess.Popen(
+        process = subprocess.Popen(  # noqa: S603
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True
         )
     except OSError as error:
@@ -113,31 +121,24 @@ def last_lines(output: str) -> str:
 
 
 @cache
-def _find(stated: str, path: str, owner: str) -> Compiler:
-    if stated:
-        command = tuple(shlex.split(stated))
-        names = command[:1]
-    else:
-        command, names = (), CANDIDATES
-    for name in names:
+def _find(stated: str, path: str) -> Compiler | str:
+    """The compiler, or why there is none."""
+    command = tuple(shlex.split(stated)) or ("",)
+    for name in command[:1] if stated else CANDIDATES:
         if (found := shutil.which(name, path=path)) is not None:
-            command = (found, *command[1:])
-            return Compiler(command, _version(command, owner))
-    raise BuildError(
-        f"{owner}: no C++ compiler found; expected {'CXX=' + stated if stated else 'one of ' + ', '.join(CANDIDATES)} on "
-        "PATH, received none; install one (Debian and Ubuntu: apt install g++) or set CXX"
-    )
+            return _identified((found, *command[1:]))
+    return "none"
 
 
-def _version(command: tuple[str, ...], owner: str) -> str:
+def _identified(command: tuple[str, ...]) -> Compiler | str:
+    """The compiler with its version, or why it does not tell it."""
     try:
-        ran = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=60, check=True)
+        ran = subprocess.run(  # noqa: S603
+            [*command, "--version"], capture_output=True, text=True, timeout=60, check=True
+        )
     except (OSError, subprocess.SubprocessError) as error:
-        raise BuildError(
-            f"{owner}: the C++ compiler {shlex.join(command)} does not run: {error}; expected it to print its version; set "
-            "CXX to a working compiler"
-        ) from error
-    return f"{Path(command[0]).resolve()} {ran.stdout.partition(chr(10))[0]}"
+        return f"one that does not tell its version: {error}"
+    return Compiler(command, f"{Path(command[0]).resolve()} {ran.stdout.partition(chr(10))[0]}")
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

@@ -1,4 +1,4 @@
-"""CPU programs: lowered to C++ by TileLang, compiled by the host's compiler, kept on disk, loaded and called by ctypes."""
+"""CPU programs: lowered to C++ by TileLang, compiled by the host's compiler, kept on disk and called by ctypes."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _build_digest() -> str:
 
 
 def _source(program: Program, owner: str, limit: float) -> LibrarySource:
-    """Trace and lower `program`: its builder returns a prim_func, or one with the RowSplit that shares it among threads."""
+    """Trace and lower `program`; its builder returns a prim_func, alone or with a RowSplit."""
     try:
         with tilelang_errors():
             tilelang = import_tilelang(limit=limit)
@@ -89,12 +89,13 @@ def _source(program: Program, owner: str, limit: float) -> LibrarySource:
             generated, order = lower_to_c(tilelang, prim_func)
     except LoweringError as error:
         raise BuildError(
-            f"{owner}: lowering to C failed: {error}; expected TileLang to accept the program; install a tilelang version "
-            "that this package names"
+            f"{owner}: lowering to C failed: {error}; expected TileLang to accept the program; install a tilelang "
+            "version that this package names"
         ) from error
     if split is not None and not isinstance(split, RowSplit):
         raise BuildError(
-            f"{owner}: the builder returned {type(split).__name__} beside its prim_func; expected a RowSplit; return one"
+            f"{owner}: the builder returned more than a prim_func; expected a RowSplit beside it, received "
+            f"{type(split).__name__}; return one"
         )
     return launcher.library_source(generated, order, split)
 
@@ -110,8 +111,8 @@ def _load(stored: StoredLibrary, owner: str) -> CPUFunction:
         ) from error
     if not isinstance(types, list):
         raise BuildError(
-            f"{owner}: {stored.path} has an index without the types of its arguments; expected one that this package wrote; "
-            "delete the file"
+            f"{owner}: {stored.path} has an index without the types of its arguments; expected one that this package "
+            "wrote; delete the file"
         )
     return launcher.entry_point(library, types)
 

@@ -1,4 +1,4 @@
-"""CUDA programs: compiled by TileLang and nvcc into TileLang's cache, and called through the executable's main function."""
+"""CUDA programs: compiled by TileLang and nvcc into TileLang's cache, called through their main function."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class CUDABuilder:
     def load(self, program: Program, *, arch: int, owner: str) -> CUDAFunction:
         """The loaded function of `program` for a device of compute capability `arch` (90 for Hopper).
 
-        `owner` says in errors which kernel type asked, and for which call. Everything that is compiled is compiled here:
-        a launch compiles nothing. Raises BuildError when it cannot be built, and before it starts when a CUDA graph is being
-        captured; the next call tries again.
+        `owner` says in errors which kernel type asked, and for which call. Everything that is compiled is compiled
+        here: a launch compiles nothing. Raises BuildError when it cannot be built, and before it starts when a CUDA
+        graph is being captured; the next call tries again.
         """
         key = target_arch(arch), program.digest()
         return self._loaded.get(key, partial(self._obtain, program, key[0], f"{owner}: {program}"))
@@ -39,8 +39,8 @@ class CUDABuilder:
     def _obtain(self, program: Program, arch: str, owner: str) -> CUDAFunction:
         if torch.cuda.is_current_stream_capturing():
             raise BuildError(
-                f"{owner}: the program is not built yet and a CUDA graph is being captured; expected a warmed-up call, received "
-                "the first one; make the same call once before capturing"
+                f"{owner}: the program is not built yet and a CUDA graph is being captured; expected a warmed-up call, "
+                "received the first one; make the same call once before capturing"
             )
         kernel = _compile(program, arch, owner, self._limit)
         with tilelang_errors():
@@ -71,12 +71,12 @@ def _compile(program: Program, arch: str, owner: str, limit: float) -> Any:
     except LoweringError as error:
         if not _nvcc_found():
             raise BuildError(
-                f"{owner}: no nvcc found to compile for {arch}; expected it under CUDA_HOME or on PATH, received none; install "
-                "a CUDA toolkit, or pip install tileops-kernels[cuda]"
+                f"{owner}: no nvcc found to compile for {arch}; expected it under CUDA_HOME or on PATH, received none; "
+                "install a CUDA toolkit, or pip install tileops-kernels[cuda]"
             ) from error
         raise BuildError(
-            f"{owner}: compiling for {arch} failed: {error}; expected nvcc and TileLang to accept the program; check that nvcc "
-            "knows the architecture and that tilelang is a version this package names"
+            f"{owner}: compiling for {arch} failed: {error}; expected nvcc and TileLang to accept the program; check "
+            "that nvcc knows the architecture and that tilelang is a version this package names"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""The source of a CPU library: the generated program behind our prelude, and a launcher that shares rows among threads."""
+"""The source of a CPU library: our prelude, the generated program, and a launcher that shares rows among threads."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ _SCALARS: Mapping[str, type[ctypes._SimpleCData[int] | ctypes._SimpleCData[float
 class RowSplit:
     """How the work of a program is shared among threads: each takes a range of one of its sizes.
 
-    `size` names the size that is split, `advance` for each tensor that moves with it the elements of one step, and `work`
-    the elements that one step handles, which decides how many threads are worth waking.
+    `size` names the size that is split, `advance` for each tensor that moves with it the elements of one step, and
+    `work` the elements that one step handles, which decides how many threads are worth waking.
     """
 
     size: str
@@ -67,8 +67,8 @@ def prelude_text() -> str:
 def library_source(generated: str, order: Sequence[str], split: RowSplit | None) -> LibrarySource:
     """The whole source of a library.
 
-    `generated` is TileLang's C text, which holds one function whose parameters are in an order of its own; `order` names
-    the program's parameters in the order that callers use, and sizes that it does not name follow.
+    `generated` is TileLang's C text, which holds one function whose parameters are in an order of its own; `order`
+    names the program's parameters in the order that callers use, and sizes that it does not name follow.
     """
     matches = _SIGNATURE.findall(generated)
     if len(matches) != 1 or _INCLUDE not in generated:
@@ -80,8 +80,8 @@ def library_source(generated: str, order: Sequence[str], split: RowSplit | None)
     types = dict(reversed(parameter.rsplit(" ", 1)) for parameter in parameters.split(", "))
     if unused := [name for name in order if name not in types]:
         raise BuildError(
-            f"generated CPU source of {function}: parameters {', '.join(unused)} of the program are not used; expected every "
-            f"parameter in use, received {parameters}; leave unused parameters out of the prim_func"
+            f"generated CPU source of {function}: parameters {', '.join(unused)} of the program are not used; expected "
+            f"every parameter in use, received {parameters}; leave unused parameters out of the prim_func"
         )
     names = [*order, *(name for name in types if name not in order)]
     launcher = _launcher(function, list(types), {name: types[name] for name in names}, split)

@@ -21,7 +21,7 @@ _ERRORS = (RuntimeError, ValueError, TypeError, AttributeError, LookupError, Ass
 def import_tilelang(*, limit: float) -> ModuleType:
     """Import TileLang and settle its settings, except those that the user has set in the environment.
 
-    Its own cache lies in ours, it does not announce what it compiles, and one run of nvcc takes `limit` seconds at most.
+    Its own cache lies in ours, it does not announce what it compiles, and nvcc may run for `limit` seconds.
     """
     tilelang = importlib.import_module("tilelang")
     settings = sys.modules["tilelang.env"].env

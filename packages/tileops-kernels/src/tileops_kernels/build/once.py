@@ -46,7 +46,8 @@ class Once(Generic[K, V]):
     def __len__(self) -> int:
         return len(self._values)
 
-    def _after_fork(self) -> None:
+    def forget_unfinished(self) -> None:
+        """Forget the builds under way; only for a child process, where their threads do not exist."""
         self._lock = threading.Lock()
         self._values = {key: value for key, value in self._values.items() if value.done()}
 
@@ -56,6 +57,6 @@ def _forget_in_children(once: Once[K, V]) -> None:
 
     def after_fork() -> None:
         if (alive := reference()) is not None:
-            alive._after_fork()
+            alive.forget_unfinished()
 
     os.register_at_fork(after_in_child=after_fork)

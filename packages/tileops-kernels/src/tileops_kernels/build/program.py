@@ -1,4 +1,4 @@
-"""Program: a TileLang builder and its arguments, named without importing TileLang, and the digest that identifies it."""
+"""Program: a TileLang builder and its arguments, named without importing TileLang, and their digest."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ class Program:
             builder: Callable[..., Any] = getattr(importlib.import_module(self.module), self.builder)
         except (ImportError, AttributeError) as error:
             raise BuildError(
-                f"{self}: cannot find the builder; expected a function {self.builder} in module "
-                f"{self.module}, received {error}; correct the Program that the kernel type names, or install what the module imports"
+                f"{self}: cannot find the builder; expected a function {self.builder} in module {self.module}, "
+                f"received {error}; correct the Program that the kernel type names, or install what the module imports"
             ) from error
         return builder(**dict(self.arguments))
 

@@ -14,8 +14,8 @@ def warps_of(lanes):
 def add_over_lanes(total, partial, slot, lane, lanes):
     """total[0] = the sum of total[0] over the `lanes` threads of a row, in every one of them.
 
-    `lanes` is a power of two below 32, or a multiple of 32. `partial` is shared, (rows in the block, warps_of(lanes)); every
-    thread of the block must arrive here, and only once in a program.
+    `lanes` is a power of two below 32, or a multiple of 32. `partial` is shared, (rows in the block, warps_of(lanes));
+    every thread of the block must arrive here, and only once in a program.
     """
     for step in T.unroll(min(lanes, WARP).bit_length() - 1):
         total[0] += T.shfl_xor(total[0], 1 << step)

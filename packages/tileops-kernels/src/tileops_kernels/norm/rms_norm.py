@@ -100,7 +100,7 @@ def _vector_refusal(call: LayerNormCall) -> str | None:
 
 
 class RMSNormCUDAKernel(Kernel[LayerNormCall], RMSNormFwdInterface):
-    """What the CUDA kernel types of RMSNorm share: the launch. An entry holds a program with a weight and one without."""
+    """The launch, which the CUDA kernel types share; an entry holds a program with a weight and one without."""
 
     def __init__(self, call: LayerNormCall) -> None:
         super().__init__(call)

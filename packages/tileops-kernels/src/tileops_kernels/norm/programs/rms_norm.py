@@ -1,7 +1,7 @@
 """RMSNorm on CUDA: a row kept in registers and read once, or read twice in chunks.
 
-A block of `rows * lanes` threads takes `rows` rows, `lanes` threads each. A thread moves `vector` elements at a time, which
-must divide the row; vector `k` of a row belongs to thread `k % lanes`. Row offsets are 64 bits wide.
+A block of `rows * lanes` threads takes `rows` rows, `lanes` threads each. A thread moves `vector` elements at a time,
+which must divide the row; vector `k` of a row belongs to thread `k % lanes`. Row offsets are 64 bits wide.
 """
 
 import tilelang.language as T  # noqa: N812
@@ -12,9 +12,9 @@ from tileops_kernels.macros.cuda_rows import KEEP_PACKED, add_over_lanes, keep_p
 def rms_norm_on_chip(n, dtype, weighted, vector, lanes, rows, blocks, shared_weight):
     """Rows of `n` elements in registers; parameters X (m, n), W (n,) if weighted, Y (m, n), eps; size m.
 
-    `vector` elements take 16 bytes. At least `blocks` blocks fit on a multiprocessor, which bounds the registers of a thread.
-    The weight is fetched before the sum is known, which hides its latency: into shared memory with `shared_weight`, else
-    into registers.
+    `vector` elements take 16 bytes. At least `blocks` blocks fit on a multiprocessor, which bounds the registers of a
+    thread. The weight is fetched before the sum is known, which hides its latency: into shared memory with
+    `shared_weight`, else into registers.
     """
     m = T.dynamic("m", "int64")
     steps = -(-n // (vector * lanes))
