@@ -26,13 +26,13 @@ def problems(entry: OpEntry, plan: SignaturePlan) -> Iterator[Problem]:
             path, "class", f"{module} exports no class {entry.name}", "export it, or set status: spec-only"
         )
         return
-    yield from _reference(entry)
     yield from _constructor(entry, found)
     yield from _forward(entry, found, plan)
     yield from _boundary(entry, found)
 
 
-def _reference(entry: OpEntry) -> Iterator[Problem]:
+def reference(entry: OpEntry) -> Iterator[Problem]:
+    """Yield a reference API that its installed package does not have."""
     if entry.ref_api is None:
         return
     parts = entry.ref_api.split(".")

@@ -125,6 +125,24 @@ def _expanded(shape: Shape, signature: Signature, branch: Branch, depth: int) ->
     return tuple(filled_item(item, arguments) for item in inner.items)
 
 
+def families_taken(shape: Shape, signature: Signature, branch: Branch) -> set[tuple[str, int]]:
+    """Return the type families that a shape applies on a branch, each with the place of the case it takes."""
+    taken: set[tuple[str, int]] = set()
+    call = shape.family
+    while call is not None and len(taken) <= len(signature.families):
+        family, arguments = arguments_of(call, signature)
+        values = tuple(decide(filled(formula.tree, arguments), branch.settled) for formula in family.match)
+        places = [place for place, case in enumerate(family.cases) if case.when == values]
+        if not places:
+            break
+        taken.add((family.name, places[0]))
+        inner = family.cases[places[0]].shape.family
+        if inner is None:
+            break
+        call = Call(inner.function, tuple(filled_item(argument, arguments) for argument in inner.arguments))
+    return taken
+
+
 class Solver:
     """Finds the steps for one branch, from what construction already knows."""
 

@@ -216,6 +216,12 @@ class _Generator:
             outputs=tuple(tensor.name for tensor in signature.outputs),
             indices=writer.indices(),
             parameters=self.construction.names,
+            constructed={
+                found: self.construction.known.index(found)
+                for found in self.construction.known_where(branch.present)
+                if found not in self.construction.names
+            },
+            branch=branch,
             written=_writes(branch, self.entry),
             unread=frozenset(tensor.name for tensor in present if tensor.write_only),
             aliases={tensor.name: tensor.alias for tensor in signature.outputs if tensor.alias},

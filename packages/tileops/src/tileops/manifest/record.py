@@ -12,6 +12,7 @@ import msgspec
 import torch
 
 if TYPE_CHECKING:
+    from tileops.manifest.branches import Branch
     from tileops.manifest.model import OpEntry
 
 Dims = tuple[int, ...]
@@ -54,6 +55,8 @@ class BranchFacts(msgspec.Struct, frozen=True):
     outputs: tuple[str, ...]
     indices: tuple[str, ...]
     parameters: tuple[str, ...]
+    constructed: Mapping[str, int]
+    branch: Branch
     written: tuple[str, ...]
     unread: frozenset[str]
     aliases: Mapping[str, str]
@@ -113,8 +116,9 @@ class SignatureCall(msgspec.Struct, frozen=True):
 
     @property
     def indices(self) -> Mapping[str, object]:
-        """The value of every index and let of this branch."""
-        return MappingProxyType(dict(zip(self.branch.indices, self.index_values, strict=True)))
+        """The value of every index and let of this branch, those that construction settled included."""
+        found = {name: self.parameter_values[place] for name, place in self.branch.constructed.items()}
+        return MappingProxyType(found | dict(zip(self.branch.indices, self.index_values, strict=True)))
 
     @property
     def parameters(self) -> Mapping[str, object]:

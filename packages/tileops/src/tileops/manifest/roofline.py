@@ -8,7 +8,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tileops.errors import ExpressionError
-from tileops.manifest.source import compiled, run
+from tileops.manifest.branches import prune
+from tileops.manifest.expressions import Call, Expression, Literal, Name
+from tileops.manifest.source import evaluate
+from tileops.manifest.trees import rewrite
 
 if TYPE_CHECKING:
     from tileops.manifest.model import Formula, Roofline
@@ -48,13 +51,21 @@ def _roofline(call: SignatureCall) -> Roofline:
 
 def _evaluated(formula: Formula, call: SignatureCall) -> int:
     values = {**call.parameters, **call.indices}
-    function = _compiled(formula, tuple(values), tuple(call.branch.present.items()))
-    return _as_count(run(lambda: function(*values.values())), call, formula.text)
+    branch = call.branch.branch
+    return _as_count(evaluate(_sized(prune(formula.tree, branch), call), values, branch.present), call, formula.text)
 
 
-@functools.lru_cache(maxsize=1024)
-def _compiled(formula: Formula, names: tuple[str, ...], present: tuple[tuple[str, bool], ...]) -> Callable[..., object]:
-    return compiled(formula.tree, names, dict(present))
+def _sized(tree: Expression, call: SignatureCall) -> Expression:
+    """Return the tree with bytes(tensor) replaced by the size of that tensor, 0 for one that is not there."""
+    facts = call.tensors
+
+    def substitute(part: Expression) -> Expression | None:
+        match part:
+            case Call("bytes", (Name(name),)):
+                return Literal(facts[name].nbytes if name in facts else 0)
+        return None
+
+    return rewrite(tree, substitute)
 
 
 @functools.cache

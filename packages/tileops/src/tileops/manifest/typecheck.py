@@ -102,6 +102,7 @@ class TypeCheck:
             ("params", (parameter.name for parameter in signature.parameters)),
             ("let", signature.let),
             ("inputs", (tensor.name for tensor in signature.inputs)),
+            ("outputs", (tensor.name for tensor in signature.outputs)),
         )
         for group, names in groups:
             for name in names:

@@ -196,6 +196,10 @@ def _solved(signature: Signature, branch: Branch, values: Mapping[str, object]) 
                     known |= unify(expand(tensor.shape, signature, branch), shape, known, branch.present)
                 generated.remove(tensor)
                 progress = True
+    for tensor in generated:
+        read = frozenset().union(*(free_names(argument) for argument in _generator(tensor, branch).arguments))
+        missing = ", ".join(sorted(read - known.keys() - branch.present.keys()))
+        raise ExpressionError(f"the contents of {tensor.name} need {missing}, and the row does not give it")
     return known
 
 
