@@ -83,14 +83,11 @@ def test_operators_are_registered_in_one_place() -> None:
     "statement",
     [
         "import tileops",
-        "import tileops.norm; tileops.norm.RMSNormFwdOp",
-        "import torch; from tileops.norm import RMSNormFwdOp; RMSNormFwdOp((4096,))",
-        "import torch; from tileops.norm import RMSNormFwdOp; RMSNormFwdOp((64,))(torch.empty(2, 64, device='meta'))",
         "import tileops_kernels.norm; tileops_kernels.norm.rms_norm_kernels()",
     ],
 )
 def test_tilelang_waits_for_the_first_build(statement: str) -> None:
-    """Importing, constructing an op and a meta-tensor call do not import TileLang."""
+    """Importing the packages and making a table of kernel types do not import TileLang."""
     program = f"{statement}\nimport sys\nprint(sorted({{'tilelang', 'tvm', 'tvm_ffi'}} & set(sys.modules)))"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert result.stdout == "[]\n"
