@@ -65,6 +65,10 @@ def refuse_arguments(
     mend = f"call it as op({accepted})"
     if unknown:
         keyword = next(iter(unknown))
+        if keyword in plan.inputs:
+            raise ArgumentError(
+                f"{name}: {keyword}: expected one value, received a positional and a keyword one; {mend}"
+            )
         raise ArgumentError(
             f"{name}: {keyword}: expected arguments ({accepted}), received the keyword {keyword!r}; {mend}"
         )

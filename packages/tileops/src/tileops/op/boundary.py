@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from tileops.op.arguments import MISSING, is_meta_call, refuse_arguments
-from tileops.op.boundary_source import boundary_source
+from tileops.op.boundary_source import boundary_source, written_arguments
 from tileops.op.call import check_signature, empty_result, report, run_call
 from tileops.op.gradients import forward_only
 from tileops.op.keys import instance
@@ -147,9 +147,9 @@ def _compile(source: str, op_name: str, plan: SignaturePlan, names: tuple[str, .
         "is_grad_enabled": torch.is_grad_enabled,
         "refuse_arguments": partial(refuse_arguments, op_name, plan),
     }
-    for number, name in enumerate(names):
+    for number, (name, branch) in enumerate(zip(names, plan.branches, strict=True)):
         scope[f"operator_{number}"] = _overload(name)
-        scope[f"ForwardOnly_{number}"] = forward_only(_overload(name), op_name)
+        scope[f"ForwardOnly_{number}"] = forward_only(_overload(name), op_name, written_arguments(plan, branch))
     filename = f"<tileops compile boundary of {op_name} #{next(_SERIAL)}>"
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
     exec(compile(source, filename, "exec"), scope)  # noqa: S102 - our own generated text

@@ -73,13 +73,24 @@ def _branch(plan: SignaturePlan, branch: EffectBranch, number: int, indent: str)
     returned = _returned(plan, branch)
     direct = returned == "result"
     keep = "return" if direct else "result ="
-    lines = [
-        f"{indent}if differentiate:",
-        f"{indent}    {keep} ForwardOnly_{number}.apply({passed})",
-    ]
+    lines = [f"{indent}if differentiate:"]
+    written, allocated = written_arguments(plan, branch), len(branch.allocates)
+    if written:
+        lines.append(f"{indent}    copies = ForwardOnly_{number}.apply({passed})")
+        names = [*plan.inputs, "out"]
+        lines += [f"{indent}    {names[place]}.copy_(copies[{allocated + i}])" for i, place in enumerate(written)]
+        lines.append(f"{indent}    {keep} {'copies[0]' if allocated == 1 else f'copies[:{allocated}]'}")
+    else:
+        lines.append(f"{indent}    {keep} ForwardOnly_{number}.apply({passed})")
     if direct:
         return [*lines, f"{indent}return operator_{number}({passed})"]
     return [*lines, f"{indent}else:", f"{indent}    {keep} operator_{number}({passed})", f"{indent}return {returned}"]
+
+
+def written_arguments(plan: SignaturePlan, branch: EffectBranch) -> tuple[int, ...]:
+    """The places, among an operator's arguments, of the inputs that the branch writes and of the caller's buffer."""
+    inputs = tuple(place for place, name in enumerate(plan.inputs) if name in branch.writes)
+    return (*inputs, len(plan.inputs)) if branch.has_out else inputs
 
 
 def _returned(plan: SignaturePlan, branch: EffectBranch) -> str:

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import msgspec
+import torch
 
 from tileops.errors import DelegateError
 from tileops.op.state import BindingState, RunningState
@@ -29,27 +30,40 @@ def hold(op: Op, stage: str, identity: Hashable, given: Op | None, parameters: M
             f"{name}: stage: expected one of {list(stages)}, received {stage!r}; declare it in delegate_types, as the "
             "manifest's composition does"
         )
+    try:
+        held = op._running.delegates.get((stage, identity))
+    except TypeError:
+        raise DelegateError(
+            f"{name}: {stage}: expected an identity that can key a table, received {identity!r}; use numbers, "
+            "strings, dtypes and tuples"
+        ) from None
+    if held is None:
+        held = _hold_new(op, stage, identity, given, parameters)
+    if given is not None and given is not held:
+        raise DelegateError(
+            f"{name}: {stage}: expected the sub-op already held under {identity!r}, received another "
+            f"{type(given).__name__}; pass the same one, or another identity"
+        )
+    return held
+
+
+def _hold_new(op: Op, stage: str, identity: Hashable, given: Op | None, parameters: Mapping[str, object]) -> Op:
+    if torch.compiler.is_compiling():
+        raise DelegateError(
+            f"{type(op).__name__}: {stage}: expected a sub-op held before tracing, received a request to build one; "
+            "call the op once before compiling it, or hold the sub-op in the constructor"
+        )
     running = op._running
     with running.guard:
-        try:
-            held = running.delegates.get((stage, identity))
-        except TypeError:
-            raise DelegateError(
-                f"{name}: {stage}: expected an identity that can key a table, received {identity!r}; use numbers, "
-                "strings, dtypes and tuples"
-            ) from None
+        held = running.delegates.get((stage, identity))
         if held is None:
-            built = stages[stage](**parameters, target=op._construction.target) if given is None else given
-            _check_held(op, stage, built)
-            held = running.delegates[stage, identity] = built
-            running.stages[id(built)] = stage
+            target = op._construction.target
+            held = op.delegate_types[stage](**parameters, target=target) if given is None else given
+            _check_held(op, stage, held)
+            running.delegates[stage, identity] = held
+            running.stages[id(held)] = stage
             if running.tuned:
                 held.request_tune()
-        elif given is not None and given is not held:
-            raise DelegateError(
-                f"{name}: {stage}: expected the sub-op already held under {identity!r}, received another "
-                f"{type(given).__name__}; pass the same one, or another identity"
-            )
     return held
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -31,8 +32,12 @@ _LIBRARY.impl("backward_refused", _refuse, "CompositeExplicitAutograd")
 torch.library.register_fake("tileops::backward_refused", _fake, lib=_LIBRARY)
 
 
-def forward_only(operator: Any, op_name: str) -> type[torch.autograd.Function]:
+def forward_only(operator: Any, op_name: str, written: Sequence[int] = ()) -> type[torch.autograd.Function]:
     """An autograd function around `operator(*inputs, instance_key)` whose backward raises GradientError.
+
+    `written` are the places of arguments that the operator writes: it is given copies of them, and the function returns
+    a tuple of what the operator returns and then these copies, for the caller to copy back. So the written tensors too
+    depend on the call, and no gradient is taken past it.
 
     The error comes from an operator of its own, at run time: raising while a compiler makes the backward graph would
     break the forward too.
@@ -41,9 +46,14 @@ def forward_only(operator: Any, op_name: str) -> type[torch.autograd.Function]:
     class ForwardOnly(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, *arguments: Any) -> Any:
-            ctx.save_for_backward(*(value for value in arguments if isinstance(value, Tensor)))
+            ctx.save_for_backward(*(_shape_of(value) for value in arguments if isinstance(value, Tensor)))
             ctx.passed = tuple(isinstance(value, Tensor) for value in arguments)
-            return operator(*arguments)
+            if not written:
+                return operator(*arguments)
+            copied = [value.clone() if place in written else value for place, value in enumerate(arguments)]
+            result = operator(*copied)
+            allocated = () if result is None else result if isinstance(result, tuple) else (result,)
+            return (*allocated, *(copied[place] for place in written))
 
         @staticmethod
         def backward(ctx: Any, *gradients: Any) -> Any:
@@ -52,6 +62,11 @@ def forward_only(operator: Any, op_name: str) -> type[torch.autograd.Function]:
             return tuple(_OPERATOR(gradient, next(saved), op_name) if is_tensor else None for is_tensor in ctx.passed)
 
     return ForwardOnly
+
+
+def _shape_of(tensor: Tensor) -> Tensor:
+    """A tensor of one element in memory that has the shape of `tensor`, so that no input is kept alive."""
+    return tensor.new_empty(()).expand(tensor.shape)
 
 
 _OPERATOR = torch.ops.tileops.backward_refused.default

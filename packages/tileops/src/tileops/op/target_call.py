@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -12,11 +12,15 @@ from tileops.backend.registry import BUILTIN
 from tileops.backend.specs import TargetKernel
 from tileops.backend.targets import build_kernel, spec_of
 from tileops.op.arguments import bind_call
+from tileops_kernels.errors import OpNotAvailableError
 
 if TYPE_CHECKING:
     from tileops.manifest.record import SignatureCall
     from tileops.op.base import Op
     from tileops.op.state import BindingState
+
+TargetKey: TypeAlias = tuple[torch.device | None, tuple[tuple[torch.dtype, tuple[int, ...]] | None, ...]]
+"""What a target's kernel is built for: the call's device, and each input's dtype and shape, None for an absent one."""
 
 
 def run_target(
@@ -51,10 +55,20 @@ def serves_elsewhere(op: Op) -> bool:
 
 
 def trace_target(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Call the target's kernel from traced code, unchecked; the kernel becomes whatever it is traced to."""
+    """Call the target's kernel from traced code, unchecked; the kernel becomes whatever it is traced to.
+
+    Raises OpNotAvailableError when no eager call has built the kernel: building cannot be traced.
+    """
     inputs, out = bind_call(type(op).__name__, op._plan, args, kwargs)
-    ready = tuple(tensor if tensor is None else tensor.contiguous() for tensor in inputs)
-    kernel = _kernel(op, op._binding, _traced_device(op, ready), ready, _unnoted)
+    ready = tuple([tensor if tensor is None else tensor.contiguous() for tensor in inputs])
+    device = next((tensor.device for tensor in ready if tensor is not None), op._construction.values.device)
+    kernel = op._binding.target_kernels.get(_key(device, ready))
+    if kernel is None:
+        shapes = [None if tensor is None else list(tensor.shape) for tensor in ready]
+        raise OpNotAvailableError(
+            f"{type(op).__name__}: target {op._binding.target!r}: expected inputs that its kernels were built for, "
+            f"received shapes {shapes} while tracing; call the op once with such inputs before compiling"
+        )
     return kernel(*ready) if out is None else kernel(*ready, out=out)
 
 
@@ -66,16 +80,19 @@ def _kernel(
     note: Callable[[object], None],
 ) -> TargetKernel:
     """The target's kernel for these inputs, built once per device and each input's dtype and shape."""
-    facts = tuple([None if tensor is None else (tensor.dtype, tuple(tensor.shape)) for tensor in inputs])
-    key = (device, facts)
+    key = _key(device, inputs)
     kernel = binding.target_kernels.get(key)
     return _build(op, binding, key, inputs, note) if kernel is None else kernel
+
+
+def _key(device: torch.device | None, inputs: Sequence[Tensor | None]) -> TargetKey:
+    return device, tuple([None if tensor is None else (tensor.dtype, tuple(tensor.shape)) for tensor in inputs])
 
 
 def _build(
     op: Op,
     binding: BindingState,
-    key: tuple[torch.device | None, object],
+    key: TargetKey,
     inputs: Sequence[Tensor | None],
     note: Callable[[object], None],
 ) -> TargetKernel:
@@ -91,14 +108,5 @@ def _build(
     return kernel
 
 
-def _traced_device(op: Op, inputs: Sequence[Tensor | None]) -> torch.device | None:
-    """The device of a traced call: that of its tensors, else the one that construction settled."""
-    return next((tensor.device for tensor in inputs if tensor is not None), op._construction.values.device)
-
-
 def _has_builder(op: Op, target: str) -> bool:
     return op._construction.backends.builder_of(type(op).__name__, target) is not None
-
-
-def _unnoted(kernel: object) -> None:
-    """A kernel built while tracing belongs to no call."""
