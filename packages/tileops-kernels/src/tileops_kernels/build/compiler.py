@@ -24,6 +24,7 @@ FLAGS = (
     "-fPIC",
     "-shared",
     "-fopenmp",
+    "-Wl,--no-undefined",
     "-fno-math-errno",
     "-fno-trapping-math",
     "-fno-strict-aliasing",

@@ -37,7 +37,7 @@ class CUDABuilder:
         return self._loaded.get(key, partial(self._obtain, program, key[0], f"{owner}: {program}"))
 
     def _obtain(self, program: Program, arch: str, owner: str) -> CUDAFunction:
-        if torch.cuda.is_current_stream_capturing():
+        if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
             raise BuildError(
                 f"{owner}: the program is not built yet and a CUDA graph is being captured; expected a warmed-up call, "
                 "received the first one; make the same call once before capturing"

@@ -1,0 +1,1 @@
+"""Program modules that tests build."""

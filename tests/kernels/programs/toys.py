@@ -1,0 +1,78 @@
+# mypy: ignore-errors
+"""Small programs that the tests of the build modules build."""
+
+import tilelang.language as T  # noqa: N812
+
+from tileops_kernels.build.launcher import RowSplit
+
+
+def scale_rows(n, factor):
+    """Y = X * factor + shift for rows of `n` float32 values, shared among threads; X, Y, shift; size m."""
+    m = T.dynamic("m", "int64")
+
+    @T.prim_func
+    def scaled(X: T.Tensor[(m, n), "float32"], Y: T.Tensor[(m, n), "float32"], shift: T.float32):
+        with T.Kernel(m) as row:
+            for j in T.serial(n):
+                Y[row, j] = X[row, j] * T.float32(factor) + shift
+
+    return scaled, RowSplit("m", {"X": n, "Y": n}, work=n)
+
+
+def add_constant(n):
+    """Y = X + 1 for `n` float32 values on the calling thread; X, Y."""
+
+    @T.prim_func
+    def added(X: T.Tensor[(n,), "float32"], Y: T.Tensor[(n,), "float32"]):
+        with T.Kernel(1) as _:
+            for j in T.serial(n):
+                Y[j] = X[j] + T.float32(1)
+
+    return added
+
+
+def unused_parameter(n):
+    """A program that leaves its second parameter out."""
+
+    @T.prim_func
+    def idle(X: T.Tensor[(n,), "float32"], Z: T.Tensor[(n,), "float32"], Y: T.Tensor[(n,), "float32"]):
+        with T.Kernel(1) as _:
+            for j in T.serial(n):
+                Y[j] = X[j]
+
+    return idle
+
+
+def wrong_split(n):
+    """A program whose builder returns a number where its RowSplit belongs."""
+    return add_constant(n), 3
+
+
+def untraceable():
+    """A builder that fails as TileLang's front end does."""
+    raise ValueError("no layout\nfound for this buffer")
+
+
+def unknown_function(n):
+    """Calls a C function that nothing defines, so that the C++ compiler refuses it."""
+
+    @T.prim_func
+    def broken(X: T.Tensor[(n,), "float32"], Y: T.Tensor[(n,), "float32"]):
+        with T.Kernel(1) as _:
+            for j in T.serial(n):
+                Y[j] = T.call_pure_extern("float32", "not_a_function", X[j])
+
+    return broken
+
+
+def cuda_copy(n, threads):
+    """Y = X for rows of `n` float16 values on CUDA; X, Y; size m."""
+    m = T.dynamic("m", "int64")
+
+    @T.prim_func
+    def copied(X: T.Tensor[(m, n), "float16"], Y: T.Tensor[(m, n), "float16"]):
+        with T.Kernel(m, threads=threads) as row:
+            for j in T.Parallel(n):
+                Y[row, j] = X[row, j]
+
+    return copied
