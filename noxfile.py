@@ -179,6 +179,7 @@ def shared_environment(session: nox.Session) -> Path:
         made_from = COMPLETE.read_text() if COMPLETE.exists() else None
         if made_from == wanted:
             return python
+        session.log("bringing the shared environment up to date; the first time takes a few minutes")
         if made_from is None:
             shutil.rmtree(ENVIRONMENT, ignore_errors=True)
             session.run(sys.executable, "-m", "venv", str(ENVIRONMENT))
