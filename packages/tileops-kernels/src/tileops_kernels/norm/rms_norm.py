@@ -36,7 +36,6 @@ class OnChipSettings:
     lanes: int
     rows: int
     blocks: int
-    shared_weight: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,20 +54,24 @@ def vector_width(call: LayerNormCall) -> int:
 
 
 def on_chip_settings(call: LayerNormCall) -> OnChipSettings:
-    """Threads for a row of whole vectors: more vectors a thread as rows grow, up to eight."""
+    """One access a thread for short rows, several rows a block; up to eight accesses a thread for longer ones.
+
+    Few threads with many accesses each measured best on an H200 (docs/performance/rms_norm.md): 64 threads for 4096
+    half-precision elements, 128 for 8192, 256 for 16384, with registers for 768 threads on a multiprocessor.
+    """
     vectors = call.n // vector_width(call)
-    steps = next((steps for limit, steps in ((128, 1), (512, 2), (1024, 4)) if vectors <= limit), 8)
-    lanes = _lanes(-(-vectors // steps))
-    rows = max(1, 128 // lanes)
-    return OnChipSettings(
-        lanes=lanes, rows=rows, blocks=1024 // (rows * lanes) if steps >= 4 else 1, shared_weight=steps == 8
-    )
+    if vectors <= 128:
+        lanes = _lanes(vectors)
+        return OnChipSettings(lanes=lanes, rows=max(1, 128 // lanes), blocks=1)
+    exact = (vectors // steps for steps in (8, 4, 2) if vectors % (steps * WARP) == 0)
+    lanes = next((lanes for lanes in exact if lanes >= 64), _lanes(-(-vectors // 8)))
+    return OnChipSettings(lanes=lanes, rows=1, blocks=max(1, 768 // lanes))
 
 
 def streaming_settings(call: LayerNormCall) -> StreamingSettings:
     """As many threads as a block may have, so that the few rows under way are still cached when read again."""
     vector = vector_width(call)
-    return StreamingSettings(vector=vector, lanes=min(1024, _lanes(call.n // vector)), rows=1, unroll=2)
+    return StreamingSettings(vector=vector, lanes=min(1024, _lanes(call.n // vector)), rows=1, unroll=4)
 
 
 def general_settings(call: LayerNormCall) -> StreamingSettings:
@@ -197,7 +200,6 @@ class RMSNormOnChipKernel(RMSNormCUDAKernel):
             lanes=settings.lanes,
             rows=settings.rows,
             blocks=settings.blocks,
-            shared_weight=settings.shared_weight,
         )
 
 
@@ -305,9 +307,11 @@ class RMSNormCPUKernel(Kernel[LayerNormCall], RMSNormFwdInterface):
 
 
 def _on_chip_limit(call: LayerNormCall) -> int:
-    """The longest row that 1024 threads hold in registers, eight accesses each, with its weight in shared memory."""
-    partial_sums = 1024
-    return min(1024 * 8 * vector_width(call), (call.smem_budget - partial_sums) // call.dtype.itemsize)
+    """The longest row that is held in registers: 512 threads with eight accesses each.
+
+    Twice that measured slower than reading the row twice (docs/performance/rms_norm.md).
+    """
+    return 512 * 8 * vector_width(call)
 
 
 def _aligned(tensor: Tensor) -> Tensor:

@@ -9,18 +9,15 @@ import tilelang.language as T  # noqa: N812
 from tileops_kernels.macros.cuda_rows import KEEP_PACKED, add_over_lanes, keep_packed, warps_of
 
 
-def rms_norm_on_chip(n, dtype, weighted, vector, lanes, rows, blocks, shared_weight):
+def rms_norm_on_chip(n, dtype, weighted, vector, lanes, rows, blocks):
     """Rows of `n` elements in registers; parameters X (m, n), W (n,) if weighted, Y (m, n), eps; size m.
 
     `vector` elements take 16 bytes. At least `blocks` blocks fit on a multiprocessor, which bounds the registers of a
-    thread. The weight is fetched before the sum is known, which hides its latency: into shared memory with
-    `shared_weight`, else into registers.
+    thread. The weight is read before the sum is known, which hides its latency.
     """
     m = T.dynamic("m", "int64")
     steps = -(-n // (vector * lanes))
     whole = n % (vector * lanes) == 0
-    weight_place = T.alloc_shared if shared_weight else T.alloc_local
-    weight_shape = (n,) if shared_weight else (steps, vector)
 
     @T.macro
     def read_row(X, row, lane, x):
@@ -31,17 +28,12 @@ def rms_norm_on_chip(n, dtype, weighted, vector, lanes, rows, blocks, shared_wei
                     x[k, v] = X[row, j + v]
 
     @T.macro
-    def fetch_weight(W, lane, w):
+    def read_weight(W, lane, w):
         for k in T.unroll(steps):
             j = (k * lanes + lane) * vector
             if whole or j < n:
-                if shared_weight:
-                    T.ptx_cp_async(T.access_ptr(w[j], "w", vector), T.access_ptr(W[j], "r", vector), vector)
-                else:
-                    for v in T.vectorized(vector):
-                        w[k, v] = W[j + v]
-        if shared_weight:
-            T.ptx_commit_group()
+                for v in T.vectorized(vector):
+                    w[k, v] = W[j + v]
 
     @T.macro
     def reciprocal_root(x, slot, lane, scale, partial, eps):
@@ -67,22 +59,17 @@ def rms_norm_on_chip(n, dtype, weighted, vector, lanes, rows, blocks, shared_wei
             slot, lane = thread // lanes, thread % lanes
             row = T.cast(block, "int64") * rows + slot
             x = T.alloc_local((steps, vector), dtype)
-            w = weight_place(weight_shape, dtype)
-            u = T.alloc_local((1, vector), dtype)
+            w = T.alloc_local((steps, vector), dtype)
             scale = T.alloc_local((1,), "float32")
             partial = T.alloc_shared((rows, warps_of(lanes)), "float32")
             T.annotate_min_blocks_per_sm(blocks)
             read_row(X, row, lane, x)
-            fetch_weight(W, lane, w)
+            read_weight(W, lane, w)
             reciprocal_root(x, slot, lane, scale, partial, eps)
-            if shared_weight:
-                T.ptx_wait_group(0)
             for k in T.unroll(steps):
                 keep_packed(x, k)
-                for v in T.vectorized(vector):
-                    u[0, v] = w[(k * lanes + lane) * vector + v] if shared_weight else w[k, v]
                 for v in T.unroll(vector):
-                    x[k, v] = T.cast(T.cast(x[k, v], "float32") * scale[0] * T.cast(u[0, v], "float32"), dtype)
+                    x[k, v] = T.cast(T.cast(x[k, v], "float32") * scale[0] * T.cast(w[k, v], "float32"), dtype)
                 write_vector(Y, row, lane, x, k)
 
     @T.prim_func
