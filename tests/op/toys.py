@@ -87,7 +87,7 @@ class ScaledKernel(Kernel[ScaledCall], ScaledInterface):
         if ScaledKernel.failure is not None:
             raise ScaledKernel.failure
         y = x * self.call.factor if bias is None else x * self.call.factor + bias
-        return y if ScaledKernel.result is None else ScaledKernel.result(y)  # type: ignore[no-any-return]
+        return y if ScaledKernel.result is None else ScaledKernel.result(y)
 
 
 class ScaledFwdOp(Op, entry=DOUBLE_ENTRY):

@@ -22,3 +22,13 @@ class Capture:
         """The operators of this library that the graphs call, in order."""
         nodes = [node for graph in self.graphs for node in graph.graph.nodes if node.op == "call_function"]
         return [str(node.target) for node in nodes if str(node.target).startswith("tileops.")]
+
+
+def noting(seen: list[Any], note: object, real: Callable[..., Any]) -> Callable[..., Any]:
+    """`real`, with `note` appended to `seen` before each call of it."""
+
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        seen.append(note)
+        return real(*args, **kwargs)
+
+    return noted

@@ -109,9 +109,11 @@ def test_a_compiled_call_equals_an_eager_one(name: str, backend: str) -> None:
     expected = op(*inputs, **buffers)
     twin, others, other_buffers = cloned(name)
     capture = Capture()
-    torch.compile(twin, fullgraph=True, backend=capture)(*cloned(name)[1], **cloned(name)[2])
+    captured: Any = torch.compile(twin, fullgraph=True, backend=capture)
+    captured(*cloned(name)[1], **cloned(name)[2])
     torch._dynamo.reset()
-    received = torch.compile(twin, fullgraph=True, backend=backend)(*others, **other_buffers)
+    compiled: Any = torch.compile(twin, fullgraph=True, backend=backend)
+    received = compiled(*others, **other_buffers)
 
     assert capture.operators() == [f"tileops.{name}.default"]
     assert_equal(received, expected)
@@ -282,7 +284,7 @@ def test_backward_through_a_written_tensor_raises(kind: str, compiled: bool) -> 
     """The gradient of a tensor that an op wrote is refused, not taken past the op."""
     negate, into = NegateFwdOp(inplace=True), IntoFwdOp()
 
-    def f(p: Tensor, out: Tensor) -> Tensor:
+    def f(p: Tensor, out: Tensor) -> Any:
         x = p * 2
         return negate(x) + p if kind == "in place" else into(x, out=out) + p
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import re
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import msgspec
@@ -17,49 +16,34 @@ from tileops.errors import ArgumentError, DTypeError, ParameterError, ParameterT
 from tileops.op import Op, base, keys
 from tileops_kernels.errors import ContractTypeError
 
+from .capture import noting
 from .composites import ChainFwdOp
 from .toys import CPU, DoubleFwdOp, Hooks, NegateFwdOp, OtherKernel, RampFwdOp, TableFwdOp, ToyKernel, ToyOp, entry
 
 
-class Steps:
-    """Replaces the functions behind the steps by ones that write down their number first."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.seen: list[int] = []
-        self.patch = monkeypatch
-
-    def watch(self, number: int, owner: Any, name: str) -> None:
-        real: Callable[..., Any] = getattr(owner, name)
-
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            self.seen.append(number)
-            return real(*args, **kwargs)
-
-        self.patch.setattr(owner, name, watched)
-
-
 def test_the_five_steps_run_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """Load backends, check parameters, install tables, give a key, make the empty state: in this order."""
-    steps = Steps(monkeypatch)
-    steps.watch(1, Discovery, "load")
-    steps.watch(3, base, "kernel_tables")
-    steps.watch(4, keys, "register")
-    steps.watch(5, base, "BindingState")
-    steps.watch(5, base, "RunningState")
-    check = DoubleFwdOp._plan.check_construction
-    watched = msgspec.structs.replace(
-        DoubleFwdOp._plan, check_construction=lambda op: (steps.seen.append(2), check(op))[1]
-    )
+    steps: list[int] = []
+    for number, owner, name in [
+        (1, Discovery, "load"),
+        (3, base, "kernel_tables"),
+        (4, keys, "register"),
+        (5, base, "BindingState"),
+        (5, base, "RunningState"),
+    ]:
+        monkeypatch.setattr(owner, name, noting(steps, number, getattr(owner, name)))
+    plan = DoubleFwdOp._plan
+    watched = msgspec.structs.replace(plan, check_construction=noting(steps, 2, plan.check_construction))
     monkeypatch.setattr(DoubleFwdOp, "_plan", watched)
     DoubleFwdOp()
 
-    assert steps.seen == [1, 2, 3, 4, 5, 5]
+    assert steps == [1, 2, 3, 4, 5, 5]
 
 
 def test_row_1_backends_are_loaded_by_the_first_construction(monkeypatch: pytest.MonkeyPatch) -> None:
     """The registry asks for installed backends when the first op is constructed, and not again."""
     asked: list[str] = []
-    discovery = Discovery(BackendRegistry(lambda: ()), find=lambda: asked.append("asked") or ())
+    discovery = Discovery(BackendRegistry(lambda: ()), find=noting(asked, "asked", lambda: ()))
     monkeypatch.setattr(ToyOp, "_backends", discovery)
     assert asked == []
     DoubleFwdOp()

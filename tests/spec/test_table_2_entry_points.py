@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -53,7 +53,9 @@ def test_row_2_forward_receives_arguments_under_their_names() -> None:
     """`forward` may declare its parameters in an order of its own: each is passed by name."""
 
     class SwappedFwdOp(ChainFwdOp, entry=ChainFwdOp._plan.entry):
-        def forward(self, bias: Tensor | None = None, x: Tensor | None = None) -> Any:
+        def forward(  # type: ignore[override]
+            self, bias: Tensor | None = None, x: Tensor | None = None
+        ) -> Any:
             return self.delegate_for("first", "only")(x, bias)
 
     assert torch.equal(SwappedFwdOp()(ones(2), 3 * ones(2)), torch.full((2,), 5.0))
@@ -255,7 +257,7 @@ def test_no_class_is_exempt() -> None:
     """The names are made by the class statement, whatever the class sets."""
 
     class WilfulFwdOp(TripleFwdOp, entry=entry("WilfulFwdOp", TripleFwdOp._plan.entry.source.text)):
-        compile_op_names = ()
+        compile_op_names: ClassVar[tuple[str, ...]] = ()
 
     assert WilfulFwdOp.compile_op_names == ("tileops::toy_wilful_fwd",)
 

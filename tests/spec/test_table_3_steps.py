@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from torch import Tensor
@@ -15,8 +16,10 @@ from torch import Tensor
 from tileops.backend import BUILTIN
 from tileops.errors import DelegateError, DeviceError, DTypeError, NoCallError, ResultError, ShapeError
 from tileops.op import call as call_module
+from tileops.op import delegates
 from tileops.op.call import CallFrame
 
+from .capture import noting
 from .composites import ChainFwdOp, NestedFwdOp, StrayFwdOp, ones
 from .toys import (
     CPU,
@@ -42,8 +45,7 @@ def test_the_seven_steps_run_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
 
     def watch(owner: Any, name: str, step: str) -> None:
-        real: Callable[..., Any] = getattr(owner, name)
-        monkeypatch.setattr(owner, name, lambda *args, **kwargs: (seen.append(step), real(*args, **kwargs))[1])
+        monkeypatch.setattr(owner, name, noting(seen, step, getattr(owner, name)))
 
     watch(call_module, "CallFrame", "1 begin")
     watch(call_module, "check_signature", "2 check")
@@ -51,19 +53,11 @@ def test_the_seven_steps_run_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     watch(TripleFwdOp, "forward", "5 run")
     watch(call_module, "report", "7 report")
     op = TripleFwdOp()
-    op._plan = _checking_results(op, seen)
+    checking = noting(seen, "6 result", op._plan.check_result)
+    monkeypatch.setattr(TripleFwdOp, "_plan", msgspec.structs.replace(op._plan, check_result=checking))
     op(ones(2))
 
     assert seen == ["1 begin", "2 check", "4 select", "5 run", "6 result"]
-
-
-def _checking_results(op: Any, seen: list[str]) -> Any:
-    import msgspec
-
-    real = op._plan.check_result
-    return msgspec.structs.replace(
-        op._plan, check_result=lambda call, result: (seen.append("6 result"), real(call, result))[1]
-    )
 
 
 def test_row_1_the_stack_holds_the_calls_under_way() -> None:
@@ -262,7 +256,7 @@ def test_row_6_the_count_of_results_is_checked() -> None:
 def test_row_7_the_four_acts_are_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stages are written, the call leaves the stack, it becomes the last, and the enclosing call hears of it."""
     acts: list[str] = []
-    real_file, real_report = call_module.file_stages, call_module.report
+    real_file, real_report = delegates.file_stages, call_module.report
 
     def file(op: Any, record: Any, completed: Any) -> Any:
         acts.append(f"stages of {type(op).__name__}, stack {len(frames())}")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
@@ -15,52 +12,23 @@ from tileops.backend import (
     BackendError,
     BackendRegistry,
     OpNotAvailableError,
-    TensorSpec,
     UnknownTargetError,
 )
 from tileops.errors import ResultError, ShapeError
 
+from .acme import Acme, spec, tenfold
 from .composites import ChainFwdOp, MixedFwdOp, ones
-from .toys import CPU, CentreFwdOp, DoubleFwdOp, GatherFwdOp, Hooks, IntoFwdOp, NegateFwdOp, RampFwdOp, TableFwdOp
-
-
-class Acme:
-    """A target that serves one op, and remembers what it was told and given."""
-
-    def __init__(self, registry: BackendRegistry, op: str, compute: Callable[..., Any], name: str = "acme") -> None:
-        self.told: list[tuple[TensorSpec | None, ...]] = []
-        self.parameters: list[dict[str, Any]] = []
-        self.given: list[tuple[Tensor | None, ...]] = []
-        self.compute = compute
-        registry.register_kernel_builder(op, name, self.build)
-
-    def build(self, *specs: TensorSpec | None, **parameters: Any) -> Callable[..., Any]:
-        self.told.append(specs)
-        self.parameters.append(parameters)
-
-        def kernel(*tensors: Tensor | None, **buffer: Tensor) -> Any:
-            self.given.append(tensors)
-            return self.compute(*tensors, **buffer)
-
-        return kernel
-
-
-def tenfold(x: Tensor, *_: Tensor | None) -> Tensor:
-    return x * 10
-
-
-def spec(*shape: int, dtype: torch.dtype = torch.float32) -> TensorSpec:
-    return TensorSpec(CPU, dtype, shape)
+from .toys import CPU, CentreFwdOp, DoubleFwdOp, GatherFwdOp, Hooks, IntoFwdOp, NegateFwdOp, TableFwdOp
 
 
 def test_row_1_a_target_takes_the_whole_op(registry: BackendRegistry) -> None:
     """The builder's kernel runs and the body does not; the target stays for the instance."""
     acme = Acme(registry, "DoubleFwdOp", tenfold)
     op = DoubleFwdOp(target="acme")
-    assert op.serving_target is None
+    before = op.serving_target
 
     assert op(ones(2)).tolist() == [10.0, 10.0]
-    assert (op.serving_target, Hooks.runs, len(acme.told)) == ("acme", [], 1)
+    assert (before, op.serving_target, Hooks.runs, len(acme.told)) == (None, "acme", [], 1)
 
 
 def test_row_2_a_kernel_type_joins_the_table_at_construction(registry: BackendRegistry) -> None:
@@ -109,8 +77,13 @@ def test_the_process_default_comes_before_detection(registry: BackendRegistry) -
 def test_detection_asks_for_the_device_of_the_call(registry: BackendRegistry) -> None:
     """The detector is given the call's device; one that claims it serves, and another device is left in tree."""
     asked: list[torch.device] = []
+
+    def noting_device(device: torch.device) -> bool:
+        asked.append(device)
+        return device.type == "xpu"
+
     Acme(registry, "DoubleFwdOp", tenfold)
-    registry.register_detector("acme", lambda device: bool(asked.append(device)) or device.type == "xpu")
+    registry.register_detector("acme", noting_device)
     op = DoubleFwdOp()
     op(ones(1))
 
@@ -346,96 +319,10 @@ def test_a_targets_result_is_checked(registry: BackendRegistry) -> None:
 
 def test_a_builder_that_returns_no_kernel_is_named(registry: BackendRegistry) -> None:
     """What a builder returns can be called, or the error says whose it is."""
-    registry.register_kernel_builder("DoubleFwdOp", "acme", lambda *specs, **parameters: None)  # type: ignore[arg-type, return-value]
+    registry.register_kernel_builder("DoubleFwdOp", "acme", lambda *specs, **parameters: None)  # type: ignore[arg-type]
     with pytest.raises(BackendError) as caught:
         DoubleFwdOp(target="acme")(ones(2))
     assert str(caught.value) == (
         "DoubleFwdOp: target 'acme': expected its builder to return a callable, received None; return a function of "
         "the tensors in signature order"
     )
-
-
-@pytest.fixture
-def no_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine on which torch finds no accelerator."""
-    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
-    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda *_: None)
-
-
-@pytest.fixture
-def accelerator(monkeypatch: pytest.MonkeyPatch) -> torch.device:
-    """A machine whose accelerator is an xpu, device 3 being current."""
-    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
-    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda *_: torch.device("xpu"))
-    monkeypatch.setattr(torch.accelerator, "current_device_index", lambda: 3)
-    return torch.device("xpu", 3)
-
-
-@pytest.fixture
-def asked(registry: BackendRegistry) -> list[torch.device]:
-    """The devices that a detector was asked about; it claims those that are no CPU and no meta device."""
-    found: list[torch.device] = []
-
-    def detect(device: torch.device) -> bool:
-        found.append(device)
-        return device.type == "xpu"
-
-    registry.register_detector("acme", detect)
-    return found
-
-
-def test_the_device_is_first_that_of_the_tensors(accelerator: torch.device, asked: list[torch.device]) -> None:
-    """Call-time tensors decide, whatever the accelerator."""
-    DoubleFwdOp()(ones(2))
-
-    assert asked == [CPU]
-
-
-def test_the_device_is_then_the_declared_parameter(accelerator: torch.device, asked: list[torch.device]) -> None:
-    """Without tensor inputs, the device parameter decides."""
-    assert RampFwdOp(2, torch.float32, CPU)().tolist() == [0.0, 1.0]
-    assert asked == [CPU]
-
-
-def test_the_device_is_then_that_of_construction_time_tensors(asked: list[torch.device]) -> None:
-    """Without call-time tensors and a device parameter, tensors passed at construction decide."""
-    from tileops.manifest.placement import call_device
-
-    assert call_device(TableFwdOp(torch.ones(2))._construction.values) == CPU
-
-
-def test_the_device_is_last_the_current_accelerators(accelerator: torch.device, asked: list[torch.device]) -> None:
-    """With none of the others, the accelerator's current device decides."""
-    with pytest.raises(OpNotAvailableError, match=r"RampFwdOp: target: .* received 'acme'"):
-        RampFwdOp(2, torch.float32)()
-
-    assert asked == [accelerator]
-
-
-def test_with_nothing_to_select_from_the_body_runs_once(no_accelerator: None, asked: list[torch.device]) -> None:
-    """No device, no target asked for: no detector is asked, no in-tree kernel is available, nothing is selected."""
-    op = RampFwdOp(2, torch.float32)
-    for _ in range(2):
-        with pytest.raises(OpNotAvailableError) as caught:
-            op()
-        assert op.serving_target is None
-
-    assert asked == []
-    assert str(caught.value) == (
-        "RampFwdOp.toy: in-tree kernels do not run on an unknown device; expected a device among ['cpu', 'cuda'], "
-        "received an unknown device (toy: runs on cpu, cuda); this process has no accelerator to run on: pass device= "
-        "to the op, or state the call spec's device"
-    )
-
-
-def test_a_target_asked_for_serves_without_a_device(no_accelerator: None, registry: BackendRegistry) -> None:
-    """A constructor argument or a process default is something to select from."""
-
-    def unreachable() -> Tensor:
-        raise RuntimeError("the target's own accelerator is gone")
-
-    acme = Acme(registry, "RampFwdOp", unreachable)
-    with pytest.raises(RuntimeError, match="the target's own accelerator is gone"):
-        RampFwdOp(2, torch.float32, target="acme")()
-
-    assert (acme.told, acme.parameters) == ([()], [{"n": 2, "dtype": torch.float32, "device": None}])

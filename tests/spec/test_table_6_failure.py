@@ -14,7 +14,7 @@ from tileops.backend import BUILTIN, BackendRegistry
 from tileops.op import call as call_module
 
 from .composites import ChainFwdOp, NestedFwdOp, ones
-from .toys import DoubleFwdOp, Hooks, NegateFwdOp, ToyCall, TripleFwdOp
+from .toys import CPU, DoubleFwdOp, Hooks, NegateFwdOp, ToyCall, TripleFwdOp
 
 
 def fail(*_: Any, **__: Any) -> None:
@@ -305,4 +305,4 @@ def test_kernels_of_a_target_built_by_a_failed_call_are_dropped_alone(registry: 
     thread.join()
 
     assert ([str(error) for error in errors], op.serving_target) == (["the kernel failed"], "acme")
-    assert [facts for _, facts in op._binding.target_kernels] == [((torch.float32, (2,)), None)]
+    assert list(op._binding.target_kernels) == [(CPU, ((torch.float32, (2,)), None))]
