@@ -265,6 +265,10 @@ def _call(tree: Call, scope: Scope) -> Kind:
     if tree.function == "present":
         return _present(tree, scope)
     found = scope.functions.get(tree.function)
+    if tree.function in {"isinstance", "type"}:
+        raise ExpressionError(
+            f"{spell(tree)}: kinds are checked before any rule; write present(name), or match name.kind of a sum type"
+        )
     if found is None:
         raise ExpressionError(
             f"unknown function {tree.function!r}; {suggestion(tree.function, sorted(scope.functions))}"
@@ -384,4 +388,4 @@ def _learn_kind(value: Expression, tags: frozenset[str], scope: Scope, *, holds:
     if not isinstance(kind, SumKind) or kind.name not in scope.sums:
         return scope.facts
     everything = frozenset(constructor.name for constructor in scope.sums[kind.name].constructors)
-    return scope.facts.and_constructor(spell(value), tags if holds else everything - tags)
+    return scope.facts.and_constructor(spell(value), everything & tags if holds else everything - tags)

@@ -72,6 +72,9 @@ class Document:
             if self._nodes <= MOST_NODES + 1:
                 self._report(line, column, "alias", "an alias stands for what encloses it, or for too much")
             return None
+        if not isinstance(node, yaml.ScalarNode) and node.tag not in {_TAG + "map", _TAG + "seq"}:
+            self._report(line, column, "tag", f"the tag {node.tag!r} is not used here", "remove the tag")
+            return None
         self._open.append(node)
         try:
             if isinstance(node, yaml.MappingNode):

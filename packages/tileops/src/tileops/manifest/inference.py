@@ -129,17 +129,18 @@ def families_taken(shape: Shape, signature: Signature, branch: Branch) -> set[tu
     """Return the type families that a shape applies on a branch, each with the place of the case it takes."""
     taken: set[tuple[str, int]] = set()
     call = shape.family
-    while call is not None and len(taken) <= len(signature.families):
+    for _ in signature.families:
+        if call is None:
+            break
         family, arguments = arguments_of(call, signature)
         values = tuple(decide(filled(formula.tree, arguments), branch.settled) for formula in family.match)
         places = [place for place, case in enumerate(family.cases) if case.when == values]
         if not places:
             break
-        taken.add((family.name, places[0]))
-        inner = family.cases[places[0]].shape.family
-        if inner is None:
-            break
-        call = Call(inner.function, tuple(filled_item(argument, arguments) for argument in inner.arguments))
+        taken |= {(family.name, place) for place in places}
+        call = family.cases[places[0]].shape.family
+        if call is not None:
+            call = Call(call.function, tuple(filled_item(argument, arguments) for argument in call.arguments))
     return taken
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from tileops.errors import ExpressionError
 from tileops.manifest.branches import prune
@@ -26,7 +26,7 @@ def flops(call: SignatureCall) -> int:
     """
     roofline = _roofline(call)
     if roofline.func is not None:
-        return _as_count(_function(roofline.func)(call)[0], call, roofline.func)
+        return _as_count(cost_function(roofline.func)(call)[0], call, roofline.func)
     if roofline.flops is None:
         raise ExpressionError(f"{call.branch.entry.name}: the manifest states no flops")
     return _evaluated(roofline.flops, call)
@@ -36,7 +36,7 @@ def bytes_moved(call: SignatureCall) -> int:
     """Return the least bytes that a call reads and writes; by default each tensor once."""
     roofline = call.branch.entry.roofline
     if roofline is not None and roofline.func is not None:
-        return _as_count(_function(roofline.func)(call)[1], call, roofline.func)
+        return _as_count(cost_function(roofline.func)(call)[1], call, roofline.func)
     if roofline is not None and roofline.bytes is not None:
         return _evaluated(roofline.bytes, call)
     return sum(found.reads + found.writes for found in call.traffic.values())
@@ -69,10 +69,20 @@ def _sized(tree: Expression, call: SignatureCall) -> Expression:
 
 
 @functools.cache
-def _function(name: str) -> Callable[[SignatureCall], tuple[object, object]]:
+def cost_function(name: str) -> Callable[[SignatureCall], tuple[object, object]]:
+    """Return the function of a dotted name, which gives operations and bytes of a call.
+
+    Raises:
+        ExpressionError: it cannot be imported, or is no function.
+    """
     module, _, attribute = name.rpartition(".")
-    function: Callable[[SignatureCall], tuple[object, object]] = getattr(importlib.import_module(module), attribute)
-    return function
+    try:
+        found: object = getattr(importlib.import_module(module), attribute, None)
+    except (ImportError, ValueError) as error:
+        raise ExpressionError(f"{name} cannot be imported: {error}") from error
+    if not callable(found):
+        raise ExpressionError(f"{name} is no function")
+    return cast("Callable[[SignatureCall], tuple[object, object]]", found)
 
 
 def _as_count(value: object, call: SignatureCall, declared: str) -> int:

@@ -27,6 +27,12 @@ def problems(entry: OpEntry, plan: SignaturePlan) -> Iterator[Problem]:
     if not entry.workloads:
         yield entry.source.problem((entry.name,), "no-rows", "the entry has no workload row", "add a model's call")
         return
+    if entry.roofline is not None and entry.roofline.func is not None:
+        try:
+            roofline.cost_function(entry.roofline.func)
+        except ExpressionError as error:
+            yield entry.source.problem((entry.name, "roofline", "func"), "roofline", str(error), "mend the dotted name")
+            return
     seen: set[str] = set()
     for place, row in enumerate(entry.workloads):
         path: Path = (entry.name, "workloads", place)

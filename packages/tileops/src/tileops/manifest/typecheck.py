@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from tileops.errors import ExpressionError, ManifestError
-from tileops.manifest.branches import decide, discriminants
+from tileops.manifest.branches import decide, discriminants, finite_values
 from tileops.manifest.checking import Facts, Scope, infer, learn
 from tileops.manifest.expressions import Attribute, Call, Comparison, Expression, Literal, Name, ShapeItem, Spread
 from tileops.manifest.families import arguments_of
@@ -83,15 +83,17 @@ class TypeCheck:
         """Keep a problem."""
         self.found.append(self.entry.source.problem(path, rule, message, mend))
 
-    def expect(self, formula: Formula, wanted: Kind, path: Path, rule: str, scope: Scope | None = None) -> None:
-        """Report a formula whose kind is not the wanted one."""
+    def expect(self, formula: Formula, wanted: Kind, path: Path, rule: str, scope: Scope | None = None) -> bool:
+        """Report a formula whose kind is not the wanted one; return whether it is."""
         try:
             kind = infer(formula.tree, scope or self.scope)
         except ExpressionError as error:
             self.report(path, rule, str(error))
-            return
+            return False
         if not fits(kind, wanted):
             self.report(path, rule, f"{formula.text} is {kind}, and {_kind_name(wanted)} is needed")
+            return False
+        return True
 
     def _names(self) -> None:
         """Report names that are declared twice, or that the language keeps for itself."""
@@ -176,6 +178,7 @@ class TypeCheck:
             facts = Facts()
             try:
                 for formula, value in zip(family.match, case.when, strict=True):
+                    self._case_value(formula, value, scope.given(facts), (*path, "cases", place, "when"))
                     if value is not None or not isinstance(formula.tree, Attribute):
                         infer(formula.tree, scope.given(facts))
                     facts = _matched(formula.tree, value, scope.given(facts))
@@ -184,13 +187,23 @@ class TypeCheck:
                 return
             self._shape(case.shape, scope.given(facts), (*path, "cases", place, "is"))
 
+    def _case_value(self, formula: Formula, value: object, scope: Scope, path: Path) -> None:
+        """Report a case for a value that its discriminant never has."""
+        if value is None and isinstance(formula.tree, Attribute):
+            return
+        possible = finite_values(infer(formula.tree, scope))
+        if possible is not None and value not in possible:
+            shown = ", ".join(repr(found) for found in possible)
+            self.report(path, "family-case", f"{formula.text} is never {value!r}; it is one of {shown}")
+
     def _tensor(self, tensor: TensorType, path: Path) -> None:
         self.expect(tensor.dtype, DTypeKind(()), (*path, "dtype"), "dtype")
         self._shape(tensor.shape, self.scope, (*path, "shape"))
         flags = (("optional", tensor.optional), ("mutated", tensor.mutated), ("nullable", tensor.nullable))
         for name, flag in flags:
-            if flag is not None and not isinstance(flag, bool):
-                self.expect(flag, BoolKind(), (*path, name), "discriminant")
+            if flag is None or isinstance(flag, bool):
+                continue
+            if self.expect(flag, BoolKind(), (*path, name), "discriminant"):
                 self._deciding(flag, (*path, name))
         if tensor.values is not None:
             self._applied(tensor.values, GENERATOR_KINDS, TensorKind(), (*path, "values"), "values")

@@ -23,7 +23,7 @@ from tileops.manifest.source import evaluate, run
 from tileops.manifest.trees import free_names
 from tileops.manifest.typecheck import check_kinds
 from tileops.manifest.unification import unify
-from tileops.manifest.values import from_manifest
+from tileops.manifest.values import accepts, from_manifest
 
 if TYPE_CHECKING:
     from tileops.manifest.model import Formula, OpEntry, Signature, TensorType, WorkloadRow
@@ -97,6 +97,9 @@ def instantiate(entry: OpEntry, row: WorkloadRow, dtype_case: Mapping[str, str])
     strange = [name for name in row.values if name not in given and name not in parameters]
     if strange:
         raise ExpressionError(f"{strange[0]} is neither a parameter nor an index")
+    for name, value in given.items():
+        if not accepts(signature.forall[name], value, signature.sums):
+            raise ExpressionError(f"{name} is {signature.forall[name]}, and the row gives {value!r}")
     branch = branch_of(signature, row, parameters)
     unused = [name for name in (*given, *dtypes) if name not in used_names(signature, branch)]
     if unused:
