@@ -99,6 +99,34 @@ def test_spread_is_between_the_two_passes() -> None:
     assert Timing(2.0, (2.0, 2.0)).spread == 0.0
 
 
+@pytest.mark.parametrize(("second", "marked"), [(2.0e-6, False), (2.6e-6, True)])
+def test_ratio_within_the_spread_is_marked_as_noise(second: float, marked: bool) -> None:
+    """A ratio to the best peer that differs from one by less than the spread of either is called noise."""
+    own, peer = Timing(2e-6, (2e-6, second)), Timing(2.4e-6, (2.4e-6, 2.4e-6))
+    result = compared({"tileops": own, "peer": peer, "copy": Timing(1e-6, (1e-6,))})
+    assert ("0.83 (noise)" in result.render()) == marked
+
+
+@pytest.mark.parametrize(("load", "marked"), [(0.4, False), (3.0, True)])
+def test_host_times_of_a_busy_machine_are_no_measurement(
+    load: float, marked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The load is kept with the result, and a table of host times on a busy machine says what it is worth."""
+    monkeypatch.setattr("tileops_testing.bench.runner.host_load", lambda: load)
+    result = compared({"tileops": Timing(2e-6, (2e-6,)), "copy": Timing(1e-6, (1e-6,))})
+    assert result.load == load
+    assert ("NOT A MEASUREMENT: 3.0 processes waited for each processor" in result.render()) == marked
+
+
+def compared(timings: dict[str, Timing]) -> BenchResult:
+    class Given:
+        def time(self, functions: Mapping[str, Callable[[], object]]) -> dict[str, Timing]:
+            return timings
+
+    peers = {name: double for name in timings if name not in {"tileops", "copy"}}
+    return Runner(Costed(), toys.doubling_case(Costed), device=CPU, timer=Given()).compare(peers)
+
+
 def test_device_time_is_what_runs_between_flushes() -> None:
     """Kernels between one flush and the next are one call; flush kernels are left out by name, copies count."""
     flush = DeviceActivity("fill", 0, 9.0)

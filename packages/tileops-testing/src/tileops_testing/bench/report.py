@@ -10,7 +10,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["BenchResult", "Measurement"]
+__all__ = ["COPY_NAME", "OWN_NAME", "BenchResult", "Measurement"]
+
+OWN_NAME, COPY_NAME = "tileops", "copy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +40,40 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class BenchResult:
-    """All implementations of one case, timed in one run."""
+    """All implementations of one case, timed in one run.
+
+    Attributes:
+        op: The op class.
+        case: The label of the case.
+        device: Where it ran.
+        threads: The host threads that torch used.
+        traffic_bytes: What the op must move.
+        load: How many processes waited for each of the host's processors while this ran; beyond one, host times are
+            those of a shared machine, and no spread tells by how much.
+        measurements: One per implementation.
+    """
 
     op: str
     case: str
     device: str
     threads: int
     traffic_bytes: int
+    load: float
     measurements: tuple[Measurement, ...]
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether others kept the host's processors busy, so that host times say little."""
+        return self.device.startswith("cpu") and self.load > 1.0
+
+    def is_noise(self, ratio: float, *names: str) -> bool:
+        """Whether a ratio between implementations differs from one by no more than their own spread."""
+        return abs(ratio - 1.0) <= max(self[name].spread for name in names)
+
+    def best_peer(self) -> Measurement | None:
+        """Return the fastest implementation beside the op and the copy, None when there is none."""
+        peers = [found for found in self.measurements if found.name not in (OWN_NAME, COPY_NAME)]
+        return min(peers, key=lambda found: found.seconds, default=None)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result for JSON."""
@@ -68,15 +96,21 @@ class BenchResult:
             table.add_column(heading)
         for found in self.measurements:
             ratio = found.ratio_to_best_peer
+            peer = self.best_peer()
+            noise = ratio is not None and peer is not None and self.is_noise(ratio, found.name, peer.name)
             table.add_row(
                 found.name,
                 f"{found.seconds * 1e6:.1f}",
                 f"{found.spread:.1%}",
                 f"{found.bytes_per_second / 1e9:.0f}",
                 f"{found.share_of_copy:.2f}",
-                "" if ratio is None else f"{ratio:.2f}",
+                "" if ratio is None else f"{ratio:.2f}{' (noise)' if noise else ''}",
                 found.worst_error,
             )
         output = io.StringIO()
         Console(file=output, width=width, color_system=None).print(table)
+        if self.is_shared:
+            output.write(
+                f"NOT A MEASUREMENT: {self.load:.1f} processes waited for each processor; repeat on an idle machine\n"
+            )
         return output.getvalue()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from tileops_testing.bench.report import BenchResult, Measurement
+from tileops_testing.bench.report import COPY_NAME, OWN_NAME, BenchResult, Measurement
 from tileops_testing.bench.timing import Timer, Timing, timer_for
 from tileops_testing.cases import Case, Inputs
 from tileops_testing.errors import CheckFailedError
@@ -16,11 +17,9 @@ from tileops_testing.numerics import NumericsError, compare, tolerance
 from tileops_testing.subject import SubjectOp, outputs_of
 from tileops_testing.suites.suite import cloned
 
-__all__ = ["OWN_NAME", "BenchOp", "Implementation", "Runner"]
+__all__ = ["OWN_NAME", "BenchOp", "Implementation", "Runner", "host_load"]
 
 Implementation = Callable[..., object]
-OWN_NAME = "tileops"
-_COPY = "copy"
 _PEER_ROUNDINGS = 2
 """A peer may round this often more than the op: most round before they multiply by a weight."""
 
@@ -65,7 +64,7 @@ class Runner:
         functions: dict[str, Callable[[], object]] = {
             name: _bound(implementation, inputs) for name, implementation in everything.items()
         }
-        functions[_COPY] = _copy(moved, self._device)
+        functions[COPY_NAME] = _copy(moved, self._device)
         return self._result(self._timer.time(functions), errors, moved)
 
     def _check(self, implementations: Mapping[str, Implementation], inputs: Inputs) -> dict[str, str]:
@@ -96,8 +95,8 @@ class Runner:
         return "; ".join(words)
 
     def _result(self, timings: Mapping[str, Timing], errors: Mapping[str, str], moved: int) -> BenchResult:
-        copy = timings[_COPY].seconds
-        peers = [timing.seconds for name, timing in timings.items() if name not in (OWN_NAME, _COPY)]
+        copy = timings[COPY_NAME].seconds
+        peers = [timing.seconds for name, timing in timings.items() if name not in (OWN_NAME, COPY_NAME)]
         measurements = [
             Measurement(
                 name=name,
@@ -116,8 +115,14 @@ class Runner:
             device=str(self._device),
             threads=torch.get_num_threads(),
             traffic_bytes=moved,
+            load=host_load(),
             measurements=tuple(measurements),
         )
+
+
+def host_load() -> float:
+    """Return the processes that ran or waited in the last minute, per processor of the host."""
+    return os.getloadavg()[0] / (os.cpu_count() or 1)
 
 
 def _bound(implementation: Implementation, inputs: Inputs) -> Callable[[], object]:
