@@ -249,10 +249,10 @@ def representable(value: int | float, dtype: torch.dtype) -> bool:  # noqa: PYI0
         return bounds.min <= value <= bounds.max
     if not math.isfinite(value):
         return False
-    whole, limits = math.trunc(value), torch.iinfo(dtype)
+    limits = torch.iinfo(dtype)
     if not dtype.is_signed and isinstance(value, int):
-        return -limits.max <= whole <= limits.max
-    return limits.min <= whole <= limits.max
+        return -limits.max <= value <= limits.max
+    return limits.min <= value <= limits.max
 
 
 _WITHOUT_INFINITY: Final = frozenset({torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz})
