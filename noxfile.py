@@ -184,22 +184,13 @@ def shared_environment(session: nox.Session) -> Path:
             shutil.rmtree(ENVIRONMENT, ignore_errors=True)
             session.run(sys.executable, "-m", "venv", str(ENVIRONMENT))
         COMPLETE.unlink(missing_ok=True)
-        install = [
-            str(python),
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--no-compile",  # half as many files to write; Python compiles a module when it first imports it
-            "--disable-pip-version-check",
-            "-c",
-            "constraints.txt",
-        ]
         groups = nox.project.load_toml(ROOT / "pyproject.toml")
-        session.run(*install, *nox.project.dependency_groups(groups, "dist"))
         editable = [argument for package in PACKAGES for argument in ("--editable", package)]
-        development = nox.project.dependency_groups(groups, "dev")
-        session.run(*install, "--no-build-isolation", *development, *editable)
+        # Files are not compiled on the way: Python does so when it first imports one, and most are never imported.
+        install = [str(python), *"-m pip --disable-pip-version-check install --quiet --no-compile".split()]
+        install += ["--constraint", "constraints.txt"]
+        session.run(*install, *nox.project.dependency_groups(groups, "dist"))
+        session.run(*install, "--no-build-isolation", *nox.project.dependency_groups(groups, "dev"), *editable)
         COMPLETE.write_text(wanted)
     return python
 
