@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -16,6 +17,7 @@ import torch
 
 from tileops_kernels.build.cache import CacheFolder, cache_folder
 from tileops_kernels.devices import device_name
+from tileops_kernels.errors import BuildError
 from tileops_kernels.kernel import Kernel
 
 SUBFOLDER = "tuned"
@@ -36,7 +38,9 @@ def tune(
     """Give `kernel` the fastest of the configurations that its type offers, and return that one's place.
 
     A choice made before, by any process, for the same kernel type, identity, device model and package version is taken
-    as it is. None for a kernel type that offers no configurations: it is left as it is.
+    as it is. A configuration that does not build is passed over. None, and the kernel is left as it is, for a kernel
+    type that offers no configurations, and where nothing is remembered while a CUDA graph is being captured, which
+    must not be timed. Raises the last BuildError when no configuration builds.
     """
     configs = kernel.autotune_configs(kernel.call)
     if not configs:
@@ -44,10 +48,16 @@ def tune(
     path = folder().folder(SUBFOLDER) / f"{_key(kernel, identity, configs)}.json"
     chosen = _remembered(path, len(configs))
     if chosen is None:
+        if _capturing(kernel.call.device):
+            return None
         chosen = _fastest(kernel, configs, measure or seconds_per_run)
         _remember(path, chosen)
     kernel.configure(configs[chosen])
     return chosen
+
+
+def _capturing(device: torch.device | None) -> bool:
+    return device is not None and device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
 def seconds_per_run(run: Callable[[], object], device: torch.device) -> float:
@@ -73,11 +83,17 @@ def _wall(run: Callable[[], object]) -> float:
 def _fastest(kernel: Kernel[Any], configs: Sequence[object], measure: Measure) -> int:
     device = kernel.call.device
     run = kernel.trial()
-    times = []
-    for config in configs:
-        kernel.configure(config)
-        times.append(measure(run, device))
-    return times.index(min(times))
+    times: dict[int, float] = {}
+    failure: BuildError | None = None
+    for place, config in enumerate(configs):
+        try:
+            kernel.configure(config)
+            times[place] = measure(run, device)
+        except BuildError as error:
+            failure = error
+    if not times and failure is not None:
+        raise failure
+    return min(times, key=times.__getitem__)
 
 
 def _key(kernel: Kernel[Any], identity: Hashable, configs: Sequence[object]) -> str:
@@ -98,11 +114,13 @@ def _remembered(path: Path, count: int) -> int | None:
         chosen = json.loads(path.read_text(encoding="utf-8"))["chosen"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return chosen if isinstance(chosen, int) and 0 <= chosen < count else None
+    return chosen if type(chosen) is int and 0 <= chosen < count else None
 
 
 def _remember(path: Path, chosen: int) -> None:
-    handle, name = tempfile.mkstemp(prefix=".tuned-", dir=path.parent)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        json.dump({"chosen": chosen}, file)
-    Path(name).replace(path)
+    """Write the choice for later processes; where the folder cannot be written, only this process has it."""
+    with contextlib.suppress(OSError):
+        handle, name = tempfile.mkstemp(prefix=".tuned-", dir=path.parent)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump({"chosen": chosen}, file)
+        Path(name).replace(path)
