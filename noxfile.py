@@ -187,8 +187,8 @@ def shared_environment(session: nox.Session) -> Path:
         groups = nox.project.load_toml(ROOT / "pyproject.toml")
         editable = [argument for package in PACKAGES for argument in ("--editable", package)]
         # Files are not compiled on the way: Python does so when it first imports one, and most are never imported.
-        install = [str(python), *"-m pip --disable-pip-version-check install --quiet --no-compile".split()]
-        install += ["--constraint", "constraints.txt"]
+        install = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+        install += ["--no-compile", "--constraint", "constraints.txt"]
         session.run(*install, *nox.project.dependency_groups(groups, "dist"))
         session.run(*install, "--no-build-isolation", *nox.project.dependency_groups(groups, "dev"), *editable)
         COMPLETE.write_text(wanted)
