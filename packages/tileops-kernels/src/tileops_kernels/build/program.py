@@ -24,8 +24,8 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 class Program:
     """A builder in a program module, and the arguments that it is called with; equal programs compile to the same code.
 
-    A program module imports nothing but `tilelang` and `tileops_kernels.macros`, so that its own text, the text of the
-    macros and the arguments say everything about the code that comes out.
+    A program module imports nothing but `tilelang`, `tileops_kernels.macros` and `RowSplit`, so that its own text, the
+    text of the macros and the arguments say everything about the code that comes out.
     """
 
     module: str
