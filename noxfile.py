@@ -69,8 +69,8 @@ def typecheck(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def validate(session: nox.Session) -> None:
-    """Check every manifest entry against its language, its class and its rows; `-- --op RMSNormFwdOp`."""
-    check_manifests(session, *session.posargs)
+    """Check every manifest entry against its language, its class and its rows; `-- RMSNormFwdOp`."""
+    check_manifests(session, *selection(session))
     run(session, "-m", "pytest", *COVERAGE)
 
 
@@ -143,10 +143,14 @@ def build_docs(session: nox.Session) -> None:
 
 
 def run_suite(session: nox.Session, module: str, *options: str) -> None:
-    """Run one suite through pytest; arguments up to the first option are op names."""
+    """Run one suite through pytest, on the ops that the arguments name."""
+    run(session, "-m", "pytest", module, *options, *selection(session))
+
+
+def selection(session: nox.Session) -> list[str]:
+    """Return the session's arguments, those up to the first option being op names."""
     names = list(itertools.takewhile(lambda argument: not argument.startswith("-"), session.posargs))
-    selected = [f"--op={name}" for name in names]
-    run(session, "-m", "pytest", module, *options, *selected, *session.posargs[len(names) :])
+    return [*(f"--op={name}" for name in names), *session.posargs[len(names) :]]
 
 
 def run(session: nox.Session, *arguments: str) -> None:
