@@ -1,0 +1,1 @@
+"""Operators for deep-learning inference: one manifest entry, one op, one node under `torch.compile`."""
