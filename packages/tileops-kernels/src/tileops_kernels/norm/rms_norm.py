@@ -57,21 +57,20 @@ def on_chip_settings(call: LayerNormCall) -> OnChipSettings:
     """One access a thread for short rows, several rows a block; up to eight accesses a thread for longer ones.
 
     Few threads with many accesses each measured best on an H200 (docs/performance/rms_norm.md): 64 threads for 4096
-    half-precision elements, 128 for 8192, 256 for 16384, with registers for 768 threads on a multiprocessor.
+    half-precision elements, 96 for 5120, 128 for 8192, with registers for 768 threads on a multiprocessor.
     """
     vectors = call.n // vector_width(call)
     if vectors <= 128:
         lanes = _lanes(vectors)
         return OnChipSettings(lanes=lanes, rows=max(1, 128 // lanes), blocks=1)
-    exact = (vectors // steps for steps in (8, 4, 2) if vectors % (steps * WARP) == 0)
-    lanes = next((lanes for lanes in exact if lanes >= 64), _lanes(-(-vectors // 8)))
+    lanes = max(64, _lanes(-(-vectors // 8)))
     return OnChipSettings(lanes=lanes, rows=1, blocks=max(1, 768 // lanes))
 
 
 def streaming_settings(call: LayerNormCall) -> StreamingSettings:
     """As many threads as a block may have, so that the few rows under way are still cached when read again."""
     vector = vector_width(call)
-    return StreamingSettings(vector=vector, lanes=min(1024, _lanes(call.n // vector)), rows=1, unroll=4)
+    return StreamingSettings(vector=vector, lanes=min(1024, _lanes(call.n // vector)), rows=1, unroll=2)
 
 
 def general_settings(call: LayerNormCall) -> StreamingSettings:
