@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import keyword
 import math
+import re
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -15,6 +16,8 @@ MOST_NODES: Final = 400
 DEEPEST_NESTING: Final = 40
 COMPREHENDING: Final = frozenset({"all", "sum", "max", "min"})
 
+_NUMBER_AND_WORD: Final = re.compile(r"[0-9](?:and|or|in|if|else|for|is|not)\b")
+"""What Python's own parser warns of and does not yet refuse."""
 _BINARY: Final[dict[type[ast.operator], str]] = {
     ast.Add: "+",
     ast.Sub: "-",
@@ -236,6 +239,8 @@ class _Reader:
             self.text = " ".join(self.text.split())
         if "#" in self.text or "\\" in self.text or "\0" in self.text:
             raise ExpressionError(f"{self.text!r} holds a comment, a backslash or a null character")
+        if _NUMBER_AND_WORD.search(self.text):
+            raise ExpressionError(f"{self.text!r}: put a space between a number and a word")
         try:
             return ast.parse(self.text.strip(), mode="eval").body
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:

@@ -138,7 +138,7 @@ def evaluate(expression: Expression, values: Mapping[str, object], present: Pres
         ExpressionError: the expression reads another name, or has no value for these.
     """
     emitter = Emitter({name: f"_values[{name!r}]" for name in values}, present)
-    return run(lambda: eval(emitter.emit(expression), NAMESPACE, {"_values": values}))  # noqa: S307 - closed source
+    return run(lambda: eval(emitter.emit(expression), {**NAMESPACE, "_values": values}))  # noqa: S307 - closed source
 
 
 def run(computation: Callable[[], object]) -> object:

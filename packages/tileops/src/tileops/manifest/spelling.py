@@ -50,15 +50,19 @@ def spell(tree: Expression | Spread) -> str:  # noqa: C901, PLR0911, PLR0912 - o
         case Spread(value):
             return f"*{_inner(value)}"
         case Attribute(value, field):
-            return f"{_inner(value)}.{field}"
+            return f"{_primary(value)}.{field}"
         case Subscript(value, index):
-            return f"{_inner(value)}[{spell(index)}]"
+            return f"{_primary(value)}[{spell(index)}]"
         case Slice(value, start, stop):
-            return f"{_inner(value)}[{'' if start is None else spell(start)}:{'' if stop is None else spell(stop)}]"
+            return f"{_primary(value)}[{'' if start is None else spell(start)}:{'' if stop is None else spell(stop)}]"
         case Tuple(items):
             return "(" + ", ".join(map(spell, items)) + (",)" if len(items) == 1 else ")")
         case Comprehension(body, target, sequence):
             return f"{spell(body)} for {target} in {spell(sequence)}"
+
+
+def _primary(tree: Expression) -> str:
+    return f"({spell(tree)})" if isinstance(tree, Literal) else _inner(tree)
 
 
 def _inner(tree: Expression) -> str:
