@@ -14,7 +14,7 @@ import torch
 from tileops_kernels import devices
 from tileops_kernels.calls import CallSpec
 from tileops_kernels.devices import DeviceFacts
-from tileops_kernels.errors import CallSpecError
+from tileops_kernels.errors import CallSpecError, ContractTypeError
 from tileops_kernels.kernel import Kernel
 from tileops_kernels.table import KernelTable
 
@@ -114,6 +114,27 @@ def test_a_failed_build_is_not_kept() -> None:
     kernel_type.failing = False
 
     assert table.entry(ScaleCall(device=CPU, n=8))(1) == "counted 8 1"
+
+
+def test_an_identity_that_cannot_key_a_cache_is_refused() -> None:
+    """The kernel type that gives it is named, and nothing is built."""
+
+    class Listed(CountedScale):
+        @classmethod
+        def entry_for(cls, call: ScaleCall) -> tuple[Any, Callable[[], CountedScale]]:
+            return [call.n], lambda: cls(call)
+
+        forward = CountedScale.forward
+
+    table = KernelTable(SCALE, {"listed": Listed}, owner="Toy")
+    with pytest.raises(ContractTypeError) as caught:
+        table.entry(ScaleCall(device=CPU, n=8))
+
+    assert str(caught.value) == (
+        "Toy.scale: expected Listed.entry_for to give an identity that can key a cache, received [8]; use numbers, "
+        "strings, dtypes and tuples"
+    )
+    assert table.built_entries() == ()
 
 
 def test_discarded_entries_are_built_again() -> None:

@@ -12,7 +12,7 @@ import torch
 
 from tileops_kernels.contracts import check_contracts
 from tileops_kernels.devices import current_accelerator_device, device_facts
-from tileops_kernels.errors import CallSpecError
+from tileops_kernels.errors import CallSpecError, ContractTypeError
 from tileops_kernels.interface import CallT, InterfaceKey, InterfaceT
 from tileops_kernels.kernel import Kernel, KernelType
 from tileops_kernels.selection import Selection, select
@@ -101,6 +101,13 @@ class KernelTable(Generic[CallT, InterfaceT]):
         kernel_type = self.types[select(self._owner, self.types, known).key]
         identity, factory = kernel_type.entry_for(known)
         built_as = (kernel_type, identity)
+        try:
+            hash(identity)
+        except TypeError:
+            raise ContractTypeError(
+                f"{self._owner}: expected {kernel_type.__name__}.entry_for to give an identity that can key a cache, "
+                f"received {identity!r}; use numbers, strings, dtypes and tuples"
+            ) from None
         entry = self._build_once(built_as, factory, call)
         with self._guard:
             if self._built_entries.get(built_as) is entry:  # else another thread has discarded it meanwhile

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["CheckFailedError", "KitError", "MissingReferenceError", "SelectionError"]
+__all__ = ["CheckFailedError", "KitError", "MissingReferenceError", "SelectionError", "WrongReferenceError"]
 
 
 class KitError(Exception):
@@ -11,6 +11,10 @@ class KitError(Exception):
 
 class MissingReferenceError(KitError, LookupError):
     """An op has no reference to compare with."""
+
+
+class WrongReferenceError(KitError, ValueError):
+    """A reference does not return what its op's signature promises."""
 
 
 class SelectionError(KitError, ValueError):

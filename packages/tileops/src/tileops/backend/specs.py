@@ -25,8 +25,12 @@ class TensorSpec:
 
 
 class BuildKernel(Protocol):
-    """Builds the kernel that serves calls whose inputs have these specs; parameters of the op come by keyword."""
+    """Builds the kernel that serves calls whose inputs have these specs; parameters of the op come by keyword.
 
-    def __call__(self, *specs: TensorSpec | None, **parameters: Any) -> TargetKernel:
-        """Return the kernel; an input that is absent has the spec None."""
+    Any callable type-checks, so that a builder may name its specs and parameters:
+    `def build(x: TensorSpec, weight: TensorSpec | None, *, eps: float | None) -> TargetKernel`.
+    """
+
+    def __call__(self, *specs: Any, **parameters: Any) -> TargetKernel:
+        """Return the kernel; each spec is a TensorSpec, or None for an input that is absent."""
         ...

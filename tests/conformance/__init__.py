@@ -1,0 +1,1 @@
+"""Tests of the conformance checks and of the reference target."""
