@@ -95,7 +95,5 @@ def test_selection_by_op_and_family() -> None:
     assert op_class("RMSNormFwdOp") in implemented_ops(families=["norm"])
     with pytest.raises(SelectionError, match=r"^--op RmsNormFwdOp: .*; did you mean RMSNormFwdOp"):
         implemented_ops(ops=["RmsNormFwdOp"])
-    with pytest.raises(
-        SelectionError, match=r"^--family norms: expected a family of the manifest; did you mean norm"
-    ):
+    with pytest.raises(SelectionError, match=r"^--family norms: expected a family of the manifest; did you mean norm"):
         implemented_ops(families=["norms"])
