@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import platform
 import shutil
 import subprocess
@@ -143,10 +144,12 @@ def _version(package: str) -> str | None:
 
 
 def _commit(root: Path) -> str | None:
+    """The commit of the checkout, or what TILEOPS_COMMIT states where it was copied without its history."""
     git = shutil.which("git")
-    if git is None:
-        return None
-    found = subprocess.run(  # noqa: S603 - the command is our own
-        [git, "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=False, timeout=10
-    )
-    return found.stdout.strip() or None
+    if git is not None:
+        found = subprocess.run(  # noqa: S603 - the command is our own
+            [git, "rev-parse", "--verify", "HEAD"], cwd=root, capture_output=True, text=True, check=False, timeout=10
+        )
+        if found.returncode == 0:
+            return found.stdout.strip()
+    return os.environ.get("TILEOPS_COMMIT")
