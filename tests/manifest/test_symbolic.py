@@ -8,6 +8,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
+from tests.manifest.ops import construct, plan_of
 from tests.manifest.rms_norm import PLAN, constructed
 
 DYNAMIC, STATIC = DimDynamic.DYNAMIC, DimDynamic.STATIC
@@ -26,4 +27,36 @@ def test_a_batch_axis_stays_symbolic() -> None:
     call = PLAN.check_call(constructed(), fake(environment, torch.empty(5, 8), DYNAMIC, STATIC), None)
     (rows, columns) = call.outputs[0].shape
     assert (isinstance(rows, torch.SymInt), columns) == (True, 8)
+    assert environment.guards == []
+
+
+def test_a_shared_index_is_one_guard() -> None:
+    """Two tensors that share an index give one equality, and no other guard."""
+    environment = ShapeEnv(duck_shape=False)
+    a = fake(environment, torch.empty(5, 7, dtype=torch.float16), DYNAMIC, DYNAMIC)
+    b = fake(environment, torch.empty(9, 7, dtype=torch.float16), DYNAMIC, DYNAMIC)
+    record = plan_of("GemmFwdOp").check_call(construct("GemmFwdOp"), a, b)
+    assert all(isinstance(extent, torch.SymInt) for extent in record.outputs[0].shape)
+    assert [guard.expr.__class__.__name__ for guard in environment.guards] == ["Equality"]
+
+
+def test_broadcasting_keeps_sizes_symbolic() -> None:
+    """Broadcasting guards equality only, and its output carries the symbols."""
+    environment = ShapeEnv(duck_shape=False)
+    x = fake(environment, torch.empty(5, 7), DYNAMIC, DYNAMIC)
+    y = fake(environment, torch.empty(7), DYNAMIC)
+    record = plan_of("AddFwdOp").check_call(construct("AddFwdOp"), x, y)
+    assert all(isinstance(extent, torch.SymInt) for extent in record.outputs[0].shape)
+    assert [guard.expr.__class__.__name__ for guard in environment.guards] == ["Equality"]
+
+
+def test_an_affine_axis_is_solved_without_a_guard() -> None:
+    """Solving B + 1 for B adds no guard, since sizes that stay symbols are at least 2."""
+    environment = ShapeEnv()
+    offsets = fake(environment, torch.empty(6, dtype=torch.int32), DYNAMIC)
+    x = fake(environment, torch.empty(1, 64, 2, 8), STATIC, DYNAMIC, STATIC, STATIC)
+    indices = fake(environment, torch.empty(7, 2, dtype=torch.int32), DYNAMIC, STATIC)
+    settled = construct("MeanPoolingFwdOp", chunk_size=32)
+    record = plan_of("MeanPoolingFwdOp").check_call(settled, x, offsets, indices)
+    assert isinstance(record.indices["NS"], torch.SymInt)
     assert environment.guards == []

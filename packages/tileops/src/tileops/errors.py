@@ -59,6 +59,14 @@ class RuleError(SignatureError, ValueError):
     """A refinement of the signature does not hold."""
 
 
+class AxisError(RuleError, IndexError):
+    """An axis is not among those of the tensor."""
+
+
+class RepeatedAxisError(RuleError, RuntimeError):
+    """An axis stands twice where each may stand once."""
+
+
 class ParameterError(SignatureError, ValueError):
     """A construction parameter has a value that the signature excludes."""
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
+
 from tileops.errors import ExpressionError
 
 if TYPE_CHECKING:
-    import torch
-
     from tileops.manifest.record import SignatureCall
 
 
@@ -48,18 +48,23 @@ def _number(call: SignatureCall, name: str) -> int:
 
 def _attention_flops(call: SignatureCall, queries: list[int], keys: list[int]) -> int:
     """Return four operations for each visible pair of query and key and each channel."""
-    causal = bool(call.parameters["is_causal"])
-    pairs = sum(_visible_pairs(rows, columns, causal=causal) for rows, columns in zip(queries, keys, strict=True))
+    pairs = sum(_visible_pairs(call, rows, columns) for rows, columns in zip(queries, keys, strict=True))
     return 4 * pairs * _number(call, "H") * _number(call, "D")
 
 
-def _visible_pairs(queries: int, keys: int, *, causal: bool) -> int:
-    """Return how many keys the queries see together; a causal query i sees keys up to i + keys - queries."""
-    if not causal:
-        return queries * keys
-    hidden = max(queries - keys, 0)
-    seeing = queries - hidden
-    return seeing * (keys - seeing) + seeing * (seeing + 1) // 2
+def _visible_pairs(call: SignatureCall, queries: int, keys: int) -> int:
+    """Return how many keys the queries see together; query i stands at i + keys - queries, within its window."""
+    position = torch.arange(queries) + keys - queries
+    last = torch.full((queries,), keys - 1)
+    if call.parameters["is_causal"]:
+        last = last.minimum(position)
+    first = torch.zeros(queries, dtype=torch.int64)
+    left, right = (call.parameters.get(name, -1) for name in ("window_size_left", "window_size_right"))
+    if isinstance(left, int) and left >= 0:
+        first = first.maximum(position - left)
+    if isinstance(right, int) and right >= 0:
+        last = last.minimum(position + right)
+    return int((last - first + 1).clamp(min=0).sum())
 
 
 def _tensor_bytes(call: SignatureCall) -> int:

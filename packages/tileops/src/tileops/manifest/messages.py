@@ -9,15 +9,17 @@ import torch
 
 from tileops.errors import (
     ArgumentError,
+    AxisError,
     DeviceError,
     DTypeError,
     ExpressionError,
     LayoutError,
+    RepeatedAxisError,
     ResultError,
     RuleError,
     ShapeError,
 )
-from tileops.manifest.expressions import Expression, ShapeItem, Spread
+from tileops.manifest.expressions import Call, Expression, Name, ShapeItem, Spread
 from tileops.manifest.primitives import show_dtype, show_shape
 from tileops.manifest.source import evaluate
 from tileops.manifest.spelling import spell
@@ -96,8 +98,8 @@ class Messages:
 
     def dtype_combination(self, received: Mapping[str, torch.dtype]) -> DTypeError:
         """Return the error for dtypes that are each allowed, but not together."""
-        rows = [", ".join(f"{key}={value}" for key, value in row.items()) for row in self.signature.dtype_combos]
-        shown = ", ".join(f"{key}={show_dtype(value)}" for key, value in received.items())
+        rows = [_row(row) for row in self.signature.dtype_combos]
+        shown = _row({key: show_dtype(value) for key, value in received.items()})
         return DTypeError(
             f"{self.op}: dtypes: expected {one_of(tuple(rows))}, received {shown}; "
             "convert the inputs to one of these rows"
@@ -115,7 +117,7 @@ class Messages:
         """Return the error for a tensor that has to be contiguous."""
         return LayoutError(
             f"{self.op}: {name}: expected a contiguous tensor, received strides {show_shape(strides)}; "
-            f"pass {name}.contiguous()"
+            + (f"pass {name}.contiguous()" if name != "out" else "pass a contiguous one")
         )
 
     def overlapping(self, name: str, strides: tuple[int, ...]) -> LayoutError:
@@ -150,7 +152,7 @@ class Messages:
         reason = f" for {', '.join(f'{name}={show_value(value)}' for name, value in used.items())}" if used else ""
         return ShapeError(
             f"{self.op}: {tensor.name}: expected shape {expected}{reason}, received {show_shape(received)}; "
-            f"{_mend(tensor.name, parts, expected)}"
+            f"{_mend(tensor.name, parts, expected, received)}"
         )
 
     def rule(self, place: int, values: Mapping[str, object], present: Mapping[str, bool]) -> RuleError:
@@ -158,6 +160,11 @@ class Messages:
         return self._broken(self.signature.shape_rules[place], values, present)
 
     def _broken(self, rule: Formula, values: Mapping[str, object], present: Mapping[str, bool]) -> RuleError:
+        match rule.tree:
+            case Call("valid_axes" | "unique_axes" as function, (Name(name), rank)) if not isinstance(rank, Spread):
+                count = evaluate(rank, values, present)
+                if isinstance(count, int) and name in values:
+                    return self._axes(function, name, values[name], max(count, 1))
         read = sorted(free_names(rule.tree))
         shown = [f"{name}={show_value(values[name])}" for name in read if name in values]
         shown += [
@@ -169,6 +176,17 @@ class Messages:
         return RuleError(
             f"{self.op}: {subject}: expected {rule.text}, received {', '.join(shown) or 'a call'}; "
             "change what it reads so that it holds"
+        )
+
+    def _axes(self, function: str, name: str, axes: object, room: int) -> RuleError:
+        if function == "valid_axes":
+            return AxisError(
+                f"{self.op}: {name}: expected axes from {-room} to {room - 1}, received {axes!r}; "
+                "pass axes that the tensor has"
+            )
+        return RepeatedAxisError(
+            f"{self.op}: {name}: expected each axis once, received {axes!r}; "
+            f"remove what stands twice: {room - 1} and -1 are one axis"
         )
 
     def failed(self, written: str, error: Exception) -> RuleError:
@@ -232,10 +250,15 @@ def _filled(item: ShapeItem, values: Mapping[str, object], present: Mapping[str,
     return (f"*{text}" if isinstance(item, Spread) else text), False
 
 
-def _mend(name: str, parts: list[tuple[str, bool]], expected: str) -> str:
+def _row(dtypes: Mapping[str, str]) -> str:
+    return f"({', '.join(f'{key}={value}' for key, value in dtypes.items())})"
+
+
+def _mend(name: str, parts: list[tuple[str, bool]], expected: str, received: tuple[int, ...]) -> str:
     filled = [text for text, known in parts if known and text]
-    if filled and len(parts) > len(filled) and not parts[0][1] and all(known for _, known in parts[1:]):
-        axes = ", ".join(filled)
+    axes = ", ".join(filled)
+    last = ", ".join(str(extent) for extent in received[-(axes.count(",") + 1) :])
+    if filled and not parts[0][1] and all(known for _, known in parts[1:]) and last != axes:
         return (
             f"pass {name} whose last axis is {axes}" if ", " not in axes else f"pass {name} whose last axes are {axes}"
         )

@@ -85,6 +85,9 @@ class Observed(Mapping[str, torch.Tensor]):
     def __len__(self) -> int:
         return len(self._references)
 
+    def __repr__(self) -> str:
+        return f"Observed({', '.join(self._references)})"
+
 
 class SignatureCall(msgspec.Struct, frozen=True):
     """One checked call; it holds sizes and dtypes, and no tensor but through weak references."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import torch
 
 from tileops.manifest import roofline, workloads
 from tileops.manifest.plan import SignaturePlan, build_plan
@@ -44,6 +47,16 @@ def _lines(entry: OpEntry, plan: SignaturePlan) -> Iterator[str]:
     for branch in plan.branches:
         writes = f", writes {', '.join(branch.writes)}" if branch.writes else ""
         yield f"  {branch.suffix or '(plain)'}: returns {', '.join(branch.allocates) or 'nothing new'}{writes}"
+    schemas = _schemas(entry)
+    if schemas:
+        yield ""
+        yield "operators"
+        yield from (f"  {schema}" for schema in schemas)
+    if entry.composition is not None:
+        yield ""
+        yield "stages"
+        for stage in entry.composition.stages:
+            yield f"  {stage.name}: {stage.op or stage.kernel}{' (optional)' if stage.optional else ''}"
     yield ""
     yield "workloads"
     yield from _costs(entry, plan)
@@ -69,7 +82,8 @@ def _tensor(tensor: TensorType) -> str:
 
 def _costs(entry: OpEntry, plan: SignaturePlan) -> Iterator[str]:
     for case in workloads.cases(entry):
-        call = workloads.meta_call(plan, case)
+        contents = workloads.metadata(entry, case)
+        call = workloads.meta_call(plan, case).observing(contents)
         sizes = ", ".join(
             f"{name} {show_dtype(tensor.dtype)} {show_shape(tensor.shape)}"
             for name, tensor in case.tensors.items()
@@ -79,6 +93,15 @@ def _costs(entry: OpEntry, plan: SignaturePlan) -> Iterator[str]:
         if entry.roofline is not None:
             cost = f"{roofline.flops(call) / 1e9:.3f} GFLOP, {cost}"
         yield f"  {case.id}: {sizes}: {cost}"
+
+
+def _schemas(entry: OpEntry) -> list[str]:
+    """Return the schemas of the operators that an implemented op has registered."""
+    if entry.status != "implemented":
+        return []
+    op: object = getattr(importlib.import_module(f"tileops.{entry.family}"), entry.name, None)
+    names: tuple[str, ...] = getattr(op, "compile_op_names", ())
+    return [str(getattr(torch.ops.tileops, name.partition("::")[2]).default._schema) for name in names]  # noqa: SLF001
 
 
 def names_file() -> Path:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from tileops.errors import ExpressionError
 from tileops.manifest import implementation, rows
 from tileops.manifest.coverage import Coverage
@@ -41,7 +43,7 @@ def validate(registry: Registry, only: Iterable[str] = ()) -> list[Problem]:
                     )
                 )
             problems.extend(validate_entry(entry))
-    return sorted(set(problems), key=lambda problem: (problem.file, problem.line, problem.column))
+    return sorted(set(problems), key=msgspec.structs.astuple)
 
 
 def validate_entry(entry: OpEntry) -> list[Problem]:
