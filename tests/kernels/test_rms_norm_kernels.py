@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -229,7 +230,8 @@ class Launches:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.arguments: list[tuple[Tensor | float, ...]] = []
         monkeypatch.setattr(cuda, "load", self.load)
-        monkeypatch.setattr(torch.cuda, "current_device", lambda: -1)  # where get_device puts CPU tensors
+        monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
 
     def load(self, program: Program, *, arch: int, owner: str) -> cuda.CUDAFunction:
         assert arch == 90

@@ -110,6 +110,7 @@ class RMSNormCUDAKernel(Kernel[LayerNormCall], RMSNormFwdInterface):
         self._eps = call.eps
         self._weighted: cuda.CUDAFunction | None = None
         self._plain: cuda.CUDAFunction | None = None
+        self._launches_as_is = call.n > 1 and torch.cuda.device_count() == 1
 
     @classmethod
     def refusal(cls, call: LayerNormCall) -> str | None:
@@ -128,31 +129,35 @@ class RMSNormCUDAKernel(Kernel[LayerNormCall], RMSNormFwdInterface):
     def forward(self, x: Tensor, weight: Tensor | None) -> Tensor:
         """See `RMSNormFwdInterface.forward`."""
         y = torch.empty_like(x, memory_format=torch.contiguous_format)
+        shape = x.shape
+        if (
+            self._launches_as_is
+            and weight is not None
+            and len(shape) == 2
+            and shape[0] > 1
+            and weight.dim() == 1
+            and not (x.data_ptr() | weight.data_ptr()) % ACCESS_BYTES
+        ):
+            run = self._weighted or self._load(weighted=True)
+            run(x, weight, y, self._eps)
+            return y
+        return self._launch(x, weight, y)
+
+    def _launch(self, x: Tensor, weight: Tensor | None, y: Tensor) -> Tensor:
+        """Launch on tensors of any shape, address and device; the current device is what it was."""
         if y.numel() == 0:
             return y
-        if x.get_device() != torch.cuda.current_device():
-            with torch.cuda.device(x.device):
-                self._launch(x, weight, y)
-        else:
-            self._launch(x, weight, y)
-        return y
-
-    def _launch(self, x: Tensor, weight: Tensor | None, y: Tensor) -> None:
-        """Launch on the current stream of x's device, which is current: a launch leaves it so."""
         n = self._n
-        rows = _aligned(x)
-        if rows.dim() != 2 or rows.stride() != (n, 1):
-            rows = rows.as_strided((rows.numel() // n, n), (n, 1))
-        results = y if y.dim() == 2 and y.size(1) == n else y.view(-1, n)
-        if weight is None:
-            run = self._plain or self._load(weighted=False)
-            run(rows, results, self._eps)
-            return
-        scale = _aligned(weight)
-        if scale.dim() != 1 or scale.stride() != (1,):
-            scale = scale.as_strided((n,), (1,))
-        run = self._weighted or self._load(weighted=True)
-        run(rows, scale, results, self._eps)
+        rows = _aligned(x).as_strided((x.numel() // n, n), (n, 1))
+        results = y.view(-1, n)
+        with torch.cuda.device(x.device):
+            if weight is None:
+                run = self._plain or self._load(weighted=False)
+                run(rows, results, self._eps)
+            else:
+                run = self._weighted or self._load(weighted=True)
+                run(rows, _aligned(weight).as_strided((n,), (1,)), results, self._eps)
+        return y
 
     def _load(self, *, weighted: bool) -> cuda.CUDAFunction:
         """The program of one of the two signatures, built by the first call that needs it."""

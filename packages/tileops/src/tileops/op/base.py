@@ -77,11 +77,13 @@ class Op:
             return
         cls._plan = build_plan(found)
         cls._contract = f"{found.digest}{cls._plan.source}"
-        cls.compile_op_names, cls._call_boundary = (), Op._call_boundary  # type: ignore[method-assign]
+        cls.compile_op_names, boundary_call = (), Op._call_boundary
         if cls._plan.inputs and found.composition is None:
             boundary = generate_boundary(cls.__name__, cls._plan)
             cls.compile_op_names = boundary.operator_names
-            cls._call_boundary = boundary.call  # type: ignore[method-assign]
+            boundary_call = boundary.call
+        cls._call_boundary = boundary_call  # type: ignore[method-assign]
+        cls.__call__ = boundary_call  # type: ignore[method-assign]  # the same call with a frame less
 
     def __new__(cls, *args: object, **kwargs: object) -> Self:
         """Refuse a wrong argument list of the constructor before any of it runs."""

@@ -129,11 +129,11 @@ def _run_target(
 def check_signature(op: Op, inputs: Sequence[Tensor | None], out: Tensor | None = None) -> SeenCall:
     """The checked call for `inputs`, from the calls seen before when their metadata is equal."""
     plan = op._plan
-    buffer = {} if out is None else {"out": out}
-    key = plan.metadata_key(*inputs, **buffer)
+    key = plan.metadata_key(*inputs) if out is None else plan.metadata_key(*inputs, out=out)
     known = op._running.seen
     seen = known.get(key)
     if seen is None:
+        buffer = {} if out is None else {"out": out}
         record = plan.check_call(op._construction.values, *inputs, **buffer)
         seen = SeenCall(record, record.is_empty_write)
         if not record.metadata:
