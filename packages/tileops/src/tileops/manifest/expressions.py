@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import keyword
 import math
 import re
@@ -187,6 +188,7 @@ Expression: TypeAlias = (
 ShapeItem: TypeAlias = Expression | Spread
 
 
+@functools.lru_cache(maxsize=4096)
 def parse_expression(text: str) -> Expression:
     """Return the tree of an expression.
 
@@ -199,6 +201,7 @@ def parse_expression(text: str) -> Expression:
     return _Reader(text).read(node)
 
 
+@functools.lru_cache(maxsize=4096)
 def parse_shape(text: str) -> tuple[ShapeItem, ...] | Call:
     """Return the axes of a bracketed shape, or the type family that is applied, as in `Mat[t, M, K]`.
 

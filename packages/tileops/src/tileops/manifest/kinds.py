@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from dataclasses import dataclass
 from typing import Final
 
@@ -212,6 +213,7 @@ def union(members: tuple[Kind, ...]) -> Kind:
     return merged[0] if len(merged) == 1 else UnionKind(tuple(merged))
 
 
+@functools.lru_cache(maxsize=1024)
 def parse_kind(text: str) -> Kind:
     """Return the kind that a declaration writes, such as `Dim`, `DType[float16 | float32]` or `int | None`.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 import msgspec
@@ -156,7 +157,7 @@ class Collector:
         if not isinstance(value, dict):
             self.report(path, "structure", f"expected a mapping, received {_plain_name(value)}")
             return None
-        known = {field.encode_name: field for field in msgspec.structs.fields(fields)}
+        known = _fields(fields)
         for key in value:
             if key not in known:
                 self.report((*path, key), "unknown-field", f"unknown field {key!r}", suggestion(key, known))
@@ -194,6 +195,11 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     names = list(known)
     near = difflib.get_close_matches(word, names, n=1)
     return f"did you mean {near[0]!r}?" if near else f"use one of {', '.join(names)}"
+
+
+@functools.cache
+def _fields(struct: type[msgspec.Struct]) -> dict[str, msgspec.structs.FieldInfo]:
+    return {field.encode_name: field for field in msgspec.structs.fields(struct)}
 
 
 def _plain_name(value: object) -> str:

@@ -1,0 +1,58 @@
+"""`python -m tests.manifest.benchmark`: how long the registry takes to load, and a generated check to run."""
+
+from __future__ import annotations
+
+import sys
+import timeit
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from tests.manifest.rms_norm import PLAN, constructed
+from tileops.manifest import registry
+from tileops.manifest.expressions import parse_expression, parse_shape
+from tileops.manifest.kinds import parse_kind
+from tileops.manifest.plan import build_plan
+from tileops.manifest.registry import Registry
+
+ROOT = Path(__file__).resolve().parents[2] / "manifests"
+
+
+def best(function: Callable[[], object], number: int, repeat: int = 5) -> float:
+    """Return the least seconds per run."""
+    return min(timeit.repeat(function, number=number, repeat=repeat)) / number
+
+
+def load(root: Path, *families: str) -> int:
+    """Read families as a new process does, all of them when none is named, and return the number of entries."""
+    for cached in (parse_expression, parse_shape, parse_kind):
+        cached.cache_clear()
+    found = Registry(root)
+    return sum(len(found.family(family)) for family in families or found.families())
+
+
+def lines() -> list[str]:
+    """Return one line per measurement."""
+    x, weight, settled = (
+        torch.empty(2048, 4096, dtype=torch.float16),
+        torch.empty(4096, dtype=torch.float16),
+        constructed((4096,)),
+    )
+    call = PLAN.check_call(settled, x, weight)
+    entries, whole = len(registry.names()), best(lambda: load(ROOT), 2)
+    measured = [
+        ("RMSNormFwdOp: check_call", best(lambda: PLAN.check_call(settled, x, weight), 20_000) * 1e6, "us"),
+        ("RMSNormFwdOp: metadata_key", best(lambda: PLAN.metadata_key(x, weight), 20_000) * 1e6, "us"),
+        ("RMSNormFwdOp: check_result", best(lambda: PLAN.check_result(call, x), 20_000) * 1e6, "us"),
+        ("RMSNormFwdOp: build_plan", best(lambda: build_plan(registry.entry("RMSNormFwdOp")), 20) * 1e3, "ms"),
+        ("GQAPagedFwdOp: build_plan", best(lambda: build_plan(registry.entry("GQAPagedFwdOp")), 5) * 1e3, "ms"),
+        ("one family (norm)", best(lambda: load(ROOT, "norm"), 5) * 1e3, "ms"),
+        (f"whole registry ({entries} entries)", whole * 1e3, "ms"),
+        ("205 entries at that rate", whole * 1e3 * 205 / entries, "ms"),
+    ]
+    return [f"{name}: {value:.2f} {unit}" for name, value, unit in measured]
+
+
+if __name__ == "__main__":
+    sys.stdout.write("\n".join(lines()) + "\n")
