@@ -112,8 +112,12 @@ class BackendRegistry:
     def registered_targets(self, op: str | None = None) -> tuple[str, ...]:
         """The targets that backends registered, or those that serve `op`, sorted; BUILTIN is not among them."""
         if op is not None:
-            return tuple(sorted(target for name, target in self._contents.builders if name == self._known_op(op)))
+            return self.targets_serving(self._known_op(op))
         return tuple(sorted({*self._contents.detectors, *(target for _, target in self._contents.builders)}))
+
+    def targets_serving(self, op: str) -> tuple[str, ...]:
+        """The targets that serve `op`, sorted; none for an op that the manifest does not have."""
+        return tuple(sorted(target for name, target in self._contents.builders if name == op))
 
     def set_default_target(self, target: str | None) -> None:
         """Select `target` for every op constructed without one; None leaves it to detection again.

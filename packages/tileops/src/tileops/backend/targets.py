@@ -40,7 +40,7 @@ def build_kernel(
     """
     builder = registry.builder_of(op_name, target)
     if builder is None:
-        serving = registry.registered_targets(op_name)
+        serving = registry.targets_serving(op_name)
         raise OpNotAvailableError(
             f"{op_name}: target: expected a target that serves this op, one of {[BUILTIN, *serving]}, received "
             f"{target!r}, which registered no builder for it; construct the op with target={BUILTIN!r} to run the "

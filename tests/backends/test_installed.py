@@ -1,0 +1,144 @@
+"""Two backends installed as distributions: a kernel type and a target, found through their entry points."""
+
+from __future__ import annotations
+
+from .conftest import Run
+
+PLAIN = """
+import torch
+from tileops.backend import load_failures, registered_targets, OpNotAvailableError
+from tileops.manifest.parse import parse_entry
+from tileops.norm import RMSNormFwdOp
+from tileops.op import Op
+import warnings
+warnings.simplefilter("error")
+"""
+
+
+def test_a_kernel_type_is_preferred_on_short_rows(run: Run) -> None:
+    """Short rows go to the added kernel type, longer ones to the in-tree one, with right values."""
+    program = """
+op = RMSNormFwdOp((8,))
+y = op(torch.full((2, 8), 3.0))
+print(torch.allclose(y, torch.ones(2, 8)), [type(kernel).__name__ for kernel in op.iter_kernels()])
+long = RMSNormFwdOp((512,))
+long(torch.ones(2, 512))
+print([type(kernel).__name__ for kernel in long.iter_kernels()], load_failures())
+call = next(long.iter_kernels()).call
+print(long.kernel_table("rms_norm").explain(call).passed_over["rms_norm_short_rows"])
+"""
+    assert run(PLAIN + program, "short_rows") == [
+        "True ['RMSNormShortRowsKernel']",
+        "['RMSNormCPUKernel'] ()",
+        "serves rows of at most 256 elements; n=512",
+    ]
+
+
+def test_without_it_nothing_changes(run: Run) -> None:
+    """The process of this test sees the in-tree kernel types alone."""
+    assert run(PLAIN + "print(sorted(RMSNormFwdOp((8,)).kernel_table('rms_norm').types))\n") == [
+        "['rms_norm', 'rms_norm_cpu', 'rms_norm_on_chip', 'rms_norm_streaming']"
+    ]
+
+
+def test_a_target_serves_its_device_type(run: Run) -> None:
+    """Tensors of the device that it claims reach it without being asked for; its kernel is built once per shape."""
+    program = """
+import plain_torch
+from plain_torch import LabTensor
+op = RMSNormFwdOp((4,))
+for _ in range(2):
+    y = op(LabTensor(torch.full((2, 4), 3.0)), LabTensor(torch.ones(4)))
+print(type(y).__name__, y.held.mean().item() > 0.99, op.serving_target, op.last_call.device)
+print(len(plain_torch.BUILT), plain_torch.BUILT[0][0])
+other = RMSNormFwdOp((4,))
+other(torch.ones(1, 4))
+print(other.serving_target)
+"""
+    assert run(PLAIN + program, "plain_torch") == [
+        "LabTensor True plain_torch privateuseone:0",
+        ("1 TensorSpec(device=device(type='privateuseone', index=0), dtype=torch.float32, shape=(2, 4))"),
+        "builtin",
+    ]
+
+
+def test_a_target_may_be_asked_for_on_any_device(run: Run) -> None:
+    """By the constructor, or as the process default."""
+    program = """
+from tileops.backend import set_default_target, default_target
+print(registered_targets(), registered_targets("RMSNormFwdOp"), registered_targets("SumFwdOp"))
+op = RMSNormFwdOp((4,), target="plain_torch")
+print(op(torch.full((2, 4), 3.0)).mean().item() > 0.99, op.serving_target)
+set_default_target("plain_torch")
+other = RMSNormFwdOp((4,))
+other(torch.ones(1, 4))
+print(other.serving_target, default_target())
+"""
+    assert run(PLAIN + program, "plain_torch") == [
+        "('plain_torch', 'reference') ('plain_torch', 'reference') ()",
+        "True plain_torch",
+        "plain_torch plain_torch",
+    ]
+
+
+def test_a_target_does_not_serve_other_ops(run: Run) -> None:
+    """On its device an op that it has no builder for is not available, and does not fall back."""
+    program = """
+from plain_torch import LabTensor
+text = '''
+signature:
+  forall: {S: Shape, T: "DType[float32]"}
+  inputs: {x: {dtype: T, shape: "[*S]"}}
+  outputs: {y: {dtype: T, shape: "[*S]"}}
+'''
+class CopyFwdOp(Op, entry=parse_entry(text, "CopyFwdOp", family="toy")):
+    def forward(self, x):
+        raise AssertionError("no fall-back")
+op = CopyFwdOp()
+try:
+    op(LabTensor(torch.ones(2)))
+except OpNotAvailableError as error:
+    print(error)
+print(op.serving_target)
+"""
+    assert run(PLAIN + program, "plain_torch") == [
+        (
+            "CopyFwdOp: target: expected a target that serves this op, one of ['builtin'], received 'plain_torch', "
+            "which registered no builder for it; construct the op with target='builtin' to run the in-tree kernels"
+        ),
+        "None",
+    ]
+
+
+def test_both_pass_conformance(run: Run) -> None:
+    """Their authors' checks pass."""
+    program = """
+import short_rows
+from tests.conformance.kernels import few_cases
+from tileops_testing.conformance import check_kernel_type, check_target
+RMSNormFwdOp((4,))
+print([found.outcome for found in check_target("plain_torch", cases=few_cases)])
+kernel_type = short_rows.RMSNormShortRowsKernel
+print([f.outcome for f in check_kernel_type("RMSNormFwdOp", "mine", kernel_type, cases=few_cases())])
+"""
+    assert run(PLAIN + program, "plain_torch", "short_rows") == [
+        str(["passed"] * 7),
+        "['passed', 'passed', 'not applicable']",
+    ]
+
+
+def test_a_compiled_call_does_not_change_with_the_target(run: Run) -> None:
+    """One node whatever serves it, and the first compiled call honours the target."""
+    program = """
+from tests.spec.capture import Capture
+for target in ("builtin", "plain_torch", "reference"):
+    op, capture = RMSNormFwdOp((8,), target=target), Capture()
+    y = torch.compile(op, fullgraph=True, backend=capture)(torch.full((2, 8), 3.0))
+    print(capture.operators(), op.serving_target, torch.allclose(y, torch.ones(2, 8)))
+"""
+    node = "['tileops.norm_rms_norm_fwd.default']"
+    assert run("import torch\nfrom tileops.norm import RMSNormFwdOp\n" + program, "plain_torch", "short_rows") == [
+        f"{node} builtin True",
+        f"{node} plain_torch True",
+        f"{node} reference True",
+    ]
