@@ -150,16 +150,15 @@ def empty_result(record: SignatureCall, inputs: Sequence[Tensor | None], out: Te
     passed = dict(zip((tensor.name for tensor in branch.entry.signature.inputs), inputs, strict=True))
     promised = {output.name: output for output in record.outputs}
     results: list[Tensor | None] = []
-    for name in branch.outputs:
-        alias = branch.aliases.get(name)
-        if name not in promised:
+    for output in branch.entry.signature.outputs:
+        facts = promised.get(output.name)
+        if facts is None:
             results.append(None)
-        elif alias in branch.written:
-            results.append(passed[alias])
-        elif branch.has_out and out is not None:
+        elif output.alias in branch.written:
+            results.append(passed[output.alias])
+        elif output.buffer and out is not None:
             results.append(out)
         else:
-            facts = promised[name]
             results.append(torch.empty(facts.shape, dtype=facts.dtype, device=record.device))
     if not results:
         return None
