@@ -100,10 +100,11 @@ def _run_body(
 ) -> Any:
     """Select and run, for an op without a compile boundary.
 
-    On meta tensors no target is selected: the sub-ops of a composite answer, and for any other op the signature does.
+    On meta tensors no target is selected: the sub-ops of a composite answer, and where the op declares kernels of its
+    own, which run on no meta tensor, the signature does.
     """
     binding, on_meta = op._binding, record.device is not None and record.device.type == "meta"
-    if on_meta and not op.delegate_types:
+    if on_meta and (op.kernel_types or not op.delegate_types):
         return empty_result(record, inputs, out)
     target = BUILTIN if on_meta else binding.target
     if target is None:
