@@ -72,7 +72,7 @@ def damaged(draw: st.DrawFn) -> str:
     return json.dumps({name: entry})
 
 
-@settings(deadline=None, max_examples=4000, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@settings(deadline=None, max_examples=250, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(damaged())
 def test_a_damaged_entry_is_reported_or_still_right(text: str) -> None:
     """A damaged entry gives problems with places, or is still an entry; nothing raises."""
