@@ -71,7 +71,7 @@ class AlibiKernel(Kernel[AlibiCall], AlibiFwdInterface):
 
     def __init__(self, call: AlibiCall) -> None:
         super().__init__(call)
-        self._slopes = _negative_slopes(call)
+        self._slopes = _slopes(call)
         self._loaded: dict[int, cuda.CUDAFunction] = {}
 
     @classmethod
@@ -115,7 +115,7 @@ class AlibiCPUKernel(Kernel[AlibiCall], AlibiFwdInterface):
 
     def __init__(self, call: AlibiCall) -> None:
         super().__init__(call)
-        self._slopes = _negative_slopes(call)
+        self._slopes = _slopes(call)
         self._run: CPUFunction | None = None
 
     @classmethod
@@ -228,8 +228,8 @@ class SinusoidalCPUKernel(Kernel[SinusoidalCall], SinusoidalFwdInterface):
         return self._run
 
 
-def _negative_slopes(call: AlibiCall) -> Tensor:
-    return entry_table(call, [-slope for slope in alibi_slopes(call.num_heads)], torch.float32)
+def _slopes(call: AlibiCall) -> Tensor:
+    return entry_table(call, alibi_slopes(call.num_heads), torch.float32)
 
 
 def _frequencies(call: SinusoidalCall) -> Tensor:

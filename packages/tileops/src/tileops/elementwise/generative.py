@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
@@ -38,6 +39,19 @@ class GenerativeOp(Op):
         self.device = device if device is None else torch.device(device)
         super().__init__(target=target)
 
+    @torch.compiler.disable(reason="an op that takes no tensor is no node of a graph: call it before, pass its result in")
+    def forward(self) -> Tensor:
+        """Make the tensor."""
+        return self.made()
+
+    @abstractmethod
+    def made(self) -> Tensor:
+        """The tensor, from a kernel."""
+        ...
+
+    if TYPE_CHECKING:
+        __call__ = forward  # a call has forward's type
+
 
 class AlibiFwdOp(GenerativeOp):
     """`bias[h, i, j] = -slope[h] * |i - j|`: attention biases that fall linearly with distance.
@@ -71,13 +85,10 @@ class AlibiFwdOp(GenerativeOp):
         self.num_heads = num_heads
         super().__init__(seq_len=seq_len, out_dtype=out_dtype, device=device, target=target)
 
-    def forward(self) -> Tensor:
-        """Make the biases."""
+    def made(self) -> Tensor:
+        """The biases."""
         call = AlibiCall(device=self.device, num_heads=self.num_heads, dtype=self.out_dtype)
         return self.kernel_for(ALIBI, call)(self.seq_len)
-
-    if TYPE_CHECKING:
-        __call__ = forward  # a call has forward's type
 
 
 class SinusoidalFwdOp(GenerativeOp):
@@ -110,10 +121,7 @@ class SinusoidalFwdOp(GenerativeOp):
         self.d_model = d_model
         super().__init__(seq_len=seq_len, out_dtype=out_dtype, device=device, target=target)
 
-    def forward(self) -> Tensor:
-        """Make the table."""
+    def made(self) -> Tensor:
+        """The table."""
         call = SinusoidalCall(device=self.device, width=self.d_model, dtype=self.out_dtype)
         return self.kernel_for(SINUSOIDAL, call)(self.seq_len)
-
-    if TYPE_CHECKING:
-        __call__ = forward  # a call has forward's type

@@ -7,6 +7,8 @@ import inspect
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from tileops.manifest.values import from_manifest
+
 if TYPE_CHECKING:
     from tileops.manifest.model import OpEntry, Parameter, Problem
     from tileops.manifest.plan import SignaturePlan
@@ -83,7 +85,9 @@ def _constructor(entry: OpEntry, op: type) -> Iterator[Problem]:
 
 def _parameter(entry: OpEntry, parameter: Parameter, given: inspect.Parameter) -> Iterator[Problem]:
     path = (entry.name, "signature", "params", parameter.name)
-    default = inspect.Parameter.empty if parameter.required else parameter.default
+    default: object = inspect.Parameter.empty
+    if not parameter.required:
+        default = from_manifest(parameter.kind, parameter.default, entry.signature.sums)
     if given.default != default or type(given.default) is not type(default):
         shown = "no default" if default is inspect.Parameter.empty else f"the default {default!r}"
         yield entry.source.problem(

@@ -8,7 +8,7 @@ import tilelang.language as T  # noqa: N812
 
 
 def alibi_rows(dtype, vector, threads):
-    """Rows of all heads, one after another; parameters SLOPES (heads,) float32, negative, Y (m, q, vector); sizes m, q.
+    """Rows of all heads, one after another; parameters SLOPES (heads,) float32, Y (m, q, vector); sizes m, q.
 
     Row i of a head has position i, and m is heads times the row's length.
     """
@@ -28,8 +28,8 @@ def alibi_rows(dtype, vector, threads):
                 c = T.cast(step, "int64") * threads + thread
                 if c < q:
                     for v in T.unroll(vector):
-                        distance = T.max(i - (c * vector + v), c * vector + v - i)
-                        y[v] = T.cast(slope[0] * T.cast(distance, "float32"), dtype)
+                        nearness = T.min(i - (c * vector + v), c * vector + v - i)
+                        y[v] = T.cast(slope[0] * T.cast(nearness, "float32"), dtype)
                     for v in T.vectorized(vector):
                         Y[row, c, v] = y[v]
 

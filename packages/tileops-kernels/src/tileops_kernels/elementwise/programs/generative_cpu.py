@@ -7,7 +7,7 @@ from tileops_kernels.macros.cpu_blocks import BLOCK, storage_dtype, store_block
 
 
 def alibi_rows(dtype):
-    """Rows of all heads, one after another; parameters SLOPES (heads,) float32, negative, Y (m, n), start; sizes heads, m, n.
+    """Rows of all heads, one after another; parameters SLOPES (heads,) float32, Y (m, n), start; sizes heads, m, n.
 
     Row i of a head has position i, and n is the number of positions. `start` is the first row's place.
     """
@@ -26,7 +26,7 @@ def alibi_rows(dtype):
                 width = T.cast(T.min(T.int64(BLOCK), n - first), "int32")
                 nearest = T.cast(place[0] - first, "int32")
                 for k in T.serial(width):
-                    y[k] = slope[0] * T.cast(T.max(nearest - k, k - nearest), "float32")
+                    y[k] = slope[0] * T.cast(T.min(nearest - k, k - nearest), "float32")
                 store_block(y, Y, row, first, width, dtype)
 
     return biases, RowSplit("m", {"Y": "n"}, work="n", start="start")
