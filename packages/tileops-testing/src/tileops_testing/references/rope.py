@@ -25,11 +25,12 @@ def rotated(x: Tensor, frequencies: Tensor, *, input_layout: str, interleaved: b
     angles = places[:, None] * frequencies.to(x.device)
     if input_layout == "2d":
         angles = angles[:, None, :]
-    wide = x.double()
-    wide = wide.unflatten(-1, (pairs, 2)) if interleaved else wide.unflatten(-1, (2, pairs)).transpose(-1, -2)
-    pair = torch.view_as_complex(wide.contiguous()) * torch.polar(torch.full_like(angles, amplitude), angles)
-    turned = torch.view_as_real(pair)
-    return (turned if interleaved else turned.transpose(-1, -2)).flatten(-2)
+    cosines, sines = amplitude * angles.cos(), amplitude * angles.sin()
+    pair = (pairs, 2) if interleaved else (2, pairs)
+    axis = -1 if interleaved else -2
+    first, second = x.double().unflatten(-1, pair).unbind(axis)
+    turned = [first * cosines - second * sines, second * cosines + first * sines]
+    return torch.stack(turned, dim=axis).flatten(-2)
 
 
 def _terms(x: Tensor, *, amplitude: float, interleaved: bool) -> Tensor:

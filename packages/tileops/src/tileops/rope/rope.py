@@ -6,6 +6,7 @@ import math
 from typing import Literal
 
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from tileops.errors import ArgumentError
 from tileops.rope.base import RoPEOp
@@ -83,7 +84,14 @@ class LongRoPEFwdOp(RoPEOp):
 
     def _factors(self) -> tuple[float, ...] | None:
         given = self.rescale_factors
-        return None if given is None else tuple(given.tolist())
+        if given is None:
+            return None
+        if given.is_meta or isinstance(given, FakeTensor):
+            raise ArgumentError(
+                f"{type(self).__name__}: rescale_factors: expected a tensor with values, which construction reads, "
+                f"received {'a meta' if given.is_meta else 'a fake'} tensor; construct the op with the factors themselves"
+            )
+        return tuple(given.tolist())
 
     def _stretch(self) -> float:
         extension = self.max_position_embeddings / self.original_max_position_embeddings

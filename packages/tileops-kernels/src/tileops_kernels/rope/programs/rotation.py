@@ -36,23 +36,22 @@ def rotate_rows(width, rotated, dtype, interleaved, vector, threads, index):
         COSINES: T.Tensor[(positions, pairs), "float32"],
         SINES: T.Tensor[(positions, pairs), "float32"],
         Y: T.Tensor[(m, width), dtype],
-        heads: T.int32,
-        length: T.int32,
+        heads: T.int64,
+        length: T.int64,
     ):
         with T.Kernel(T.ceildiv(m * lanes, threads), threads=threads) as block:
             place = T.cast(block, "int64") * threads + T.get_thread_binding(0)
             row = T.truncdiv(place, lanes)
-            lane = T.alloc_local((1,), "int32")
+            lane = T.cast(place - row * lanes, "int32")
             position = T.alloc_local((1,), index)
-            lane[0] = T.cast(place - row * lanes, "int32")
             x = T.alloc_local((2 * vector,), dtype)
             cosines = T.alloc_local((vector,), "float32")
             sines = T.alloc_local((vector,), "float32")
             if row < m:
-                if turning == lanes or lane[0] < turning:
+                if turning == lanes or lane < turning:
                     position[0] = T.truncdiv(T.cast(row, index), T.cast(heads, index))
                     position[0] = T.truncmod(position[0], T.cast(length, index))
-                    column = lane[0] * vector
+                    column = lane * vector
                     near = 2 * column if interleaved else column
                     far = 2 * column + vector if interleaved else pairs + column
                     for v in T.vectorized(vector):
@@ -65,7 +64,7 @@ def rotate_rows(width, rotated, dtype, interleaved, vector, threads, index):
                     for v in T.vectorized(vector):
                         Y[row, far + v] = x[vector + v]
                 else:
-                    beside = rotated + (lane[0] - turning) * vector
+                    beside = rotated + (lane - turning) * vector
                     for v in T.vectorized(vector):
                         Y[row, beside + v] = X[row, beside + v]
 
