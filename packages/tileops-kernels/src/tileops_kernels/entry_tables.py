@@ -21,8 +21,8 @@ def entry_table(call: CallSpec, values: Sequence[float] | Tensor, dtype: torch.d
     on_gpu = device.type == "cuda"
     if on_gpu and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
         raise BuildError(
-            f"{type(call).__name__}: the table of this call is not made yet and a CUDA graph is being captured; expected "
-            "a warmed-up call, received the first one; make the same call once before capturing"
+            f"{type(call).__name__}: the table of this call is not made yet and a CUDA graph is being captured; "
+            "expected a warmed-up call, received the first one; make the same call once before capturing"
         )
     with torch.inference_mode(mode=False):
         exact = torch.as_tensor(values, dtype=torch.float64, device="cpu")

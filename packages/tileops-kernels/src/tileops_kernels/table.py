@@ -169,7 +169,7 @@ class KernelTable(Generic[CallT, InterfaceT]):
 
 
 def _with_device(call: CallT) -> CallT:
-    """The call on a device of its own: where it names none, or one of the accelerator's without an index, the current."""
+    """The call on a device of its own: the accelerator's current one where it names none, or one without an index."""
     stated = call.device
     if stated is not None and (stated.index is not None or stated.type == "cpu"):
         return call

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from math import gcd
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -19,12 +19,7 @@ from tileops_kernels.build import cpu, cuda
 from tileops_kernels.build.launcher import CPUFunction
 from tileops_kernels.build.program import Program
 from tileops_kernels.dtypes import FLOATS, float_refusal
-from tileops_kernels.elementwise.interfaces import (
-    AlibiCall,
-    AlibiFwdInterface,
-    SinusoidalCall,
-    SinusoidalFwdInterface,
-)
+from tileops_kernels.elementwise.interfaces import AlibiCall, AlibiFwdInterface, SinusoidalCall, SinusoidalFwdInterface
 from tileops_kernels.entry_tables import entry_table
 from tileops_kernels.kernel import Kernel, KernelType
 
@@ -66,18 +61,35 @@ def sinusoidal_frequencies(width: int) -> list[float]:
     return [SINUSOIDAL_BASE ** (-2 * k / width) for k in range(width // 2)]
 
 
-class AlibiKernel(Kernel[AlibiCall], AlibiFwdInterface):
-    """ALiBi on CUDA: a block writes one row of one head."""
+class _AlibiKernel(Kernel[AlibiCall], AlibiFwdInterface):
+    """What the kernel types of ALiBi share: the slopes, which the factory makes."""
 
-    def __init__(self, call: AlibiCall) -> None:
-        super().__init__(call)
-        self._slopes = _slopes(call)
-        self._loaded: dict[int, cuda.CUDAFunction] = {}
+    _slopes: Tensor
 
     @classmethod
     def refusal(cls, call: AlibiCall) -> str | None:
         """None for the dtypes that all kernel types here serve."""
         return float_refusal(call.dtype) or super().refusal(call)
+
+    @classmethod
+    def with_slopes(cls, call: AlibiCall) -> Self:
+        """A kernel ready to be called."""
+        kernel = cls(call)
+        kernel._slopes = entry_table(call, alibi_slopes(call.num_heads), torch.float32)
+        return kernel
+
+    @classmethod
+    def entry_for(cls, call: AlibiCall) -> tuple[Hashable, Callable[[], Kernel[AlibiCall]]]:
+        """One entry for all lengths."""
+        return (call.device, call.num_heads, call.dtype), partial(cls.with_slopes, call)
+
+
+class AlibiKernel(_AlibiKernel):
+    """ALiBi on CUDA: a block writes one row of one head."""
+
+    def __init__(self, call: AlibiCall) -> None:
+        super().__init__(call)
+        self._loaded: dict[int, cuda.CUDAFunction] = {}
 
     def programs(self) -> Sequence[Program]:
         """The programs for the widest access and for lengths that it does not divide."""
@@ -108,25 +120,14 @@ class AlibiKernel(Kernel[AlibiCall], AlibiFwdInterface):
         return run
 
 
-class AlibiCPUKernel(Kernel[AlibiCall], AlibiFwdInterface):
+class AlibiCPUKernel(_AlibiKernel):
     """ALiBi on a CPU: rows are shared among the threads that torch uses."""
 
     devices: ClassVar[frozenset[str]] = frozenset({"cpu"})
 
     def __init__(self, call: AlibiCall) -> None:
         super().__init__(call)
-        self._slopes = _slopes(call)
         self._run: CPUFunction | None = None
-
-    @classmethod
-    def refusal(cls, call: AlibiCall) -> str | None:
-        """None for the dtypes that all kernel types here serve."""
-        return float_refusal(call.dtype) or super().refusal(call)
-
-    @classmethod
-    def entry_for(cls, call: AlibiCall) -> tuple[Hashable, Callable[[], AlibiCPUKernel]]:
-        """One entry for all lengths."""
-        return (call.num_heads, call.dtype), partial(cls, call)
 
     def programs(self) -> Sequence[Program]:
         """The program, which is the same for every number of heads."""
@@ -147,20 +148,36 @@ class AlibiCPUKernel(Kernel[AlibiCall], AlibiFwdInterface):
         return self._run
 
 
-class SinusoidalKernel(Kernel[SinusoidalCall], SinusoidalFwdInterface):
-    """Sinusoidal embeddings on CUDA: a block writes one position."""
+class _SinusoidalKernel(Kernel[SinusoidalCall], SinusoidalFwdInterface):
+    """What the kernel types of sinusoidal embeddings share: the frequencies, which the factory makes."""
 
-    def __init__(self, call: SinusoidalCall) -> None:
-        super().__init__(call)
-        self.settings = row_settings(call.width, call.dtype)
-        table = _frequencies(call)
-        self._frequencies = table.view(call.width // self.settings.vector, self.settings.vector // 2)
-        self._run: cuda.CUDAFunction | None = None
+    _frequencies: Tensor
 
     @classmethod
     def refusal(cls, call: SinusoidalCall) -> str | None:
         """None for the dtypes that all kernel types here serve."""
         return float_refusal(call.dtype) or super().refusal(call)
+
+    @classmethod
+    def with_frequencies(cls, call: SinusoidalCall) -> Self:
+        """A kernel ready to be called."""
+        kernel = cls(call)
+        kernel._frequencies = entry_table(call, sinusoidal_frequencies(call.width), torch.float64)
+        return kernel
+
+    @classmethod
+    def entry_for(cls, call: SinusoidalCall) -> tuple[Hashable, Callable[[], Kernel[SinusoidalCall]]]:
+        """One entry for all lengths."""
+        return (call.device, call.width, call.dtype), partial(cls.with_frequencies, call)
+
+
+class SinusoidalKernel(_SinusoidalKernel):
+    """Sinusoidal embeddings on CUDA: a block writes one position."""
+
+    def __init__(self, call: SinusoidalCall) -> None:
+        super().__init__(call)
+        self.settings = row_settings(call.width, call.dtype)
+        self._run: cuda.CUDAFunction | None = None
 
     def config(self) -> Mapping[str, object]:
         """The launch settings."""
@@ -179,7 +196,8 @@ class SinusoidalKernel(Kernel[SinusoidalCall], SinusoidalFwdInterface):
             return y
         run = self._run or self._load()
         with torch.cuda.device(y.device):
-            run(self._frequencies, y.view(length, call.width // vector, vector))
+            frequencies = self._frequencies.view(call.width // vector, vector // 2)
+            run(frequencies, y.view(length, call.width // vector, vector))
         return y
 
     def _load(self) -> cuda.CUDAFunction:
@@ -189,25 +207,14 @@ class SinusoidalKernel(Kernel[SinusoidalCall], SinusoidalFwdInterface):
         return self._run
 
 
-class SinusoidalCPUKernel(Kernel[SinusoidalCall], SinusoidalFwdInterface):
+class SinusoidalCPUKernel(_SinusoidalKernel):
     """Sinusoidal embeddings on a CPU: positions are shared among the threads that torch uses."""
 
     devices: ClassVar[frozenset[str]] = frozenset({"cpu"})
 
     def __init__(self, call: SinusoidalCall) -> None:
         super().__init__(call)
-        self._frequencies = _frequencies(call)
         self._run: CPUFunction | None = None
-
-    @classmethod
-    def refusal(cls, call: SinusoidalCall) -> str | None:
-        """None for the dtypes that all kernel types here serve."""
-        return float_refusal(call.dtype) or super().refusal(call)
-
-    @classmethod
-    def entry_for(cls, call: SinusoidalCall) -> tuple[Hashable, Callable[[], SinusoidalCPUKernel]]:
-        """One entry for all lengths."""
-        return (call.width, call.dtype), partial(cls, call)
 
     def programs(self) -> Sequence[Program]:
         """The program, which is the same for every width."""
@@ -226,14 +233,6 @@ class SinusoidalCPUKernel(Kernel[SinusoidalCall], SinusoidalFwdInterface):
         """The program, built by the first call that needs it."""
         self._run = cpu.load(self.programs()[0], owner=f"{type(self).__name__} for {self.call}")
         return self._run
-
-
-def _slopes(call: AlibiCall) -> Tensor:
-    return entry_table(call, alibi_slopes(call.num_heads), torch.float32)
-
-
-def _frequencies(call: SinusoidalCall) -> Tensor:
-    return entry_table(call, sinusoidal_frequencies(call.width), torch.float64)
 
 
 ALIBI_KERNELS: Mapping[str, KernelType] = {"alibi": AlibiKernel, "alibi_cpu": AlibiCPUKernel}

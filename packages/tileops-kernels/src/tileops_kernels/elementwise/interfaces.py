@@ -45,8 +45,8 @@ class ReluFwdInterface(KernelInterface, Protocol):
     def forward(self, x: Tensor, out: Tensor | None) -> Tensor:
         """Return the result in a new tensor, or in `out`.
 
-        x: any shape, `call.dtype`, on the call's device, contiguous, at any storage offset; it may hold no elements. Not
-        written unless it is `out`.
+        x: any shape, `call.dtype`, on the call's device, contiguous, at any storage offset; it may hold no elements.
+        Not written unless it is `out`.
         out: None; or x itself, whose elements are replaced.
         Returns a new contiguous tensor of x's shape, dtype and device; or `out`.
         """

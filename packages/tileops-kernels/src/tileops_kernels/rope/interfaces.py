@@ -20,7 +20,7 @@ class RoPECall(CallSpec):
 
     `width` is the length of a head and `rotated` that of its rotated part, an even number, in elements. A pair is two
     neighbours if `interleaved`, else an element and the one half of `rotated` further on. Positions are below
-    `positions`, which decides the tables and not the program: `table_positions` rounds a length up to it. `dtype` is
+    `positions`, which decides the table and not the program: `table_positions` rounds a length up to it. `dtype` is
     that of the tokens. Their number and that of heads are not part of it.
     """
 
@@ -33,7 +33,7 @@ class RoPECall(CallSpec):
 
 
 def table_positions(length: int) -> int:
-    """The positions that the tables for sequences of `length` tokens hold, so that growing lengths share them."""
+    """The positions that the table for sequences of `length` tokens holds, so that growing lengths share it."""
     return max(4096, 1 << (length - 1).bit_length())
 
 

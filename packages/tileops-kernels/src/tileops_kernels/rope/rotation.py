@@ -1,6 +1,6 @@
 """Kernel types of rotary position embeddings: one on CUDA and one on CPU, for heads of any width and any length.
 
-The cosines and sines of every position are tables of the entry, made by its factory in float64.
+The cosines and sines of every position are a table of the entry, made by its factory in float64.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from math import gcd
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -47,11 +47,22 @@ def rotation_settings(call: RoPECall) -> RotationSettings:
 
 
 class _RotationKernel(Kernel[RoPECall], RoPEFwdInterface):
-    """What the kernel types share: the tables."""
+    """What the kernel types share: the table of cosines and sines, which the factory makes."""
 
-    def __init__(self, call: RoPECall) -> None:
-        super().__init__(call)
-        self._cosines, self._sines = _tables(call)
+    _table: Tensor
+
+    @classmethod
+    def with_table(cls, call: RoPECall) -> Self:
+        """A kernel ready to be called."""
+        kernel = cls(call)
+        kernel._table = entry_table(call, _cosines_and_sines(call), torch.float32)
+        return kernel
+
+    @classmethod
+    def entry_for(cls, call: RoPECall) -> tuple[Hashable, Callable[[], Kernel[RoPECall]]]:
+        """One entry for every number of sequences, tokens and heads whose positions its table holds."""
+        identity = (call.width, call.rotated, call.interleaved, call.frequencies, call.positions, call.dtype)
+        return (call.device, *identity), partial(cls.with_table, call)
 
     @classmethod
     def refusal(cls, call: RoPECall) -> str | None:
@@ -101,7 +112,7 @@ class RotationKernel(_RotationKernel):
         run = self._loaded.get(wide) or self._load(wide=wide)
         with torch.cuda.device(x.device):
             source = aligned.as_strided((rows, width), (width, 1))
-            run(source, self._cosines, self._sines, y.as_strided((rows, width), (width, 1)), heads, length)
+            run(source, self._table, y.as_strided((rows, width), (width, 1)), heads, length)
         return y
 
     def _load(self, *, wide: bool) -> cuda.CUDAFunction:
@@ -120,12 +131,6 @@ class RotationCPUKernel(_RotationKernel):
     def __init__(self, call: RoPECall) -> None:
         super().__init__(call)
         self._run: CPUFunction | None = None
-
-    @classmethod
-    def entry_for(cls, call: RoPECall) -> tuple[Hashable, Callable[[], RotationCPUKernel]]:
-        """One entry for every number of sequences, tokens and heads whose positions its tables hold."""
-        identity = (call.width, call.rotated, call.interleaved, call.frequencies, call.positions, call.dtype)
-        return identity, partial(cls, call)
 
     def programs(self) -> Sequence[Program]:
         """The program, which is the same for all frequencies."""
@@ -146,9 +151,8 @@ class RotationCPUKernel(_RotationKernel):
         y = torch.empty_like(x, memory_format=torch.contiguous_format)
         if rows := x.numel() // self.call.width:
             run = self._run or self._load()
-            cosines, sines = self._cosines.data_ptr(), self._sines.data_ptr()
             positions, threads = self.call.positions, torch.get_num_threads()
-            run(x.data_ptr(), cosines, sines, y.data_ptr(), 0, heads, length, rows, positions, threads)
+            run(x.data_ptr(), self._table.data_ptr(), y.data_ptr(), 0, heads, length, rows, positions, threads)
         return y
 
     def _load(self) -> CPUFunction:
@@ -157,14 +161,11 @@ class RotationCPUKernel(_RotationKernel):
         return self._run
 
 
-def _tables(call: RoPECall) -> tuple[Tensor, Tensor]:
-    """Cosines and sines, each `[positions, rotated // 2]`, times the amplitude."""
-    with torch.inference_mode(mode=False):
-        places = torch.arange(call.positions, dtype=torch.float64, device="cpu")
-        angles = torch.outer(places, call.frequencies.of_pairs(call.rotated // 2))
-        amplitude = call.frequencies.amplitude
-        cosines, sines = angles.cos().mul_(amplitude), angles.sin_().mul_(amplitude)
-    return entry_table(call, cosines, torch.float32), entry_table(call, sines, torch.float32)
+def _cosines_and_sines(call: RoPECall) -> Tensor:
+    """`[2, positions, rotated // 2]` in float64 on the CPU, times the amplitude."""
+    places = torch.arange(call.positions, dtype=torch.float64, device="cpu")
+    angles = torch.outer(places, call.frequencies.of_pairs(call.rotated // 2))
+    return torch.stack([angles.cos(), angles.sin()]) * call.frequencies.amplitude
 
 
 ROPE_KERNELS: Mapping[str, KernelType] = {"rope": RotationKernel, "rope_cpu": RotationCPUKernel}

@@ -39,13 +39,13 @@ def _terms(x: Tensor, *, amplitude: float, interleaved: bool) -> Tensor:
     wide = x.double()
     axis = -1 if interleaved else -2
     wide = wide.unflatten(-1, (pairs, 2) if interleaved else (2, pairs))
-    lengths = amplitude * math.sqrt(2) * wide.norm(dim=axis, keepdim=True)
+    lengths: Tensor = amplitude * math.sqrt(2) * wide.square().sum(dim=axis, keepdim=True).sqrt()
     return lengths.expand_as(wide).flatten(-2)
 
 
 def _plain(x: Tensor, base: float) -> Tensor:
     width = x.shape[-1]
-    return base ** (torch.arange(0, width, 2, dtype=torch.float64) * (-1.0 / max(width, 1)))
+    return torch.pow(base, torch.arange(0, width, 2, dtype=torch.float64) * (-1.0 / max(width, 1)))
 
 
 def _long(

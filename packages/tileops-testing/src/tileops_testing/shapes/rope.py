@@ -11,7 +11,9 @@ __all__ = ["ROWS"]
 _DTYPES = ("float16", "bfloat16", "float32")
 
 
-def _row(label: str, *dtypes: str, some: Sequence[str] = (), factors: str | None = None, **values: object) -> WorkloadRow:
+def _row(
+    label: str, *dtypes: str, some: Sequence[str] = (), factors: str | None = None, **values: object
+) -> WorkloadRow:
     extra = {} if factors is None else {"R": factors}
     return WorkloadRow(
         label=label, some=tuple(some), dtype_cases=tuple({"T": dtype, **extra} for dtype in dtypes), values=values

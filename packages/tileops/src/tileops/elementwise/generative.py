@@ -39,7 +39,9 @@ class GenerativeOp(Op):
         self.device = device if device is None else torch.device(device)
         super().__init__(target=target)
 
-    @torch.compiler.disable(reason="an op that takes no tensor is no node of a graph: call it before, pass its result in")
+    @torch.compiler.disable(  # type: ignore[untyped-decorator]
+        reason="an op that takes no tensor is no node of a graph: call it before, pass its result in"
+    )
     def forward(self) -> Tensor:
         """Make the tensor."""
         return self.made()
@@ -94,8 +96,8 @@ class AlibiFwdOp(GenerativeOp):
 class SinusoidalFwdOp(GenerativeOp):
     """`table[i, 2k] = sin(i / 10000 ** (2k / d_model))`, and the cosine of the same angle in column `2k + 1`.
 
-    Returns a new contiguous tensor, `[seq_len, d_model]` in `out_dtype`. Angles, sines and cosines are formed in float64
-    and rounded once, so that no position is too far out to be right.
+    Returns a new contiguous tensor, `[seq_len, d_model]` in `out_dtype`. Angles, sines and cosines are formed in
+    float64 and rounded once, so that no position is too far out to be right.
 
     seq_len: positions. d_model: elements of an embedding, an even number. out_dtype: float16, bfloat16 or float32.
     device: where the tensor is made; None means the current device of the process's accelerator.

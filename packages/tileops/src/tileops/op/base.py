@@ -19,13 +19,7 @@ from tileops.manifest.model import OpEntry
 from tileops.manifest.plan import SignaturePlan, build_plan
 from tileops.manifest.record import SignatureCall
 from tileops.op import keys
-from tileops.op.arguments import (
-    bind_call,
-    constructor_signature,
-    fakes_are_made,
-    is_traced,
-    wrong_construction,
-)
+from tileops.op.arguments import bind_call, constructor_signature, fakes_are_made, is_traced, wrong_construction
 from tileops.op.boundary import generate_boundary
 from tileops.op.boundary_source import effects
 from tileops.op.call import fake_result, run_call

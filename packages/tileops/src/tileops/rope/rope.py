@@ -49,8 +49,8 @@ class LongRoPEFwdOp(RoPEOp):
     """Pair k of token i turns by `i * base ** (-2k / D) / rescale_factors[k]`, and lengths grow with the context.
 
     x: `[S, D]`, or `[B, S, H, D]` with `input_layout="2d"`; float16, bfloat16 or float32, any layout in memory; D is
-    even, and elements k and k + D / 2 are a pair. Returns a new contiguous tensor of x's shape and dtype. Angles, cosines
-    and sines are formed in float64 from integer positions; the rotation is formed in float32 and rounded once.
+    even, and elements k and k + D / 2 are a pair. Returns a new contiguous tensor of x's shape and dtype. Angles,
+    cosines and sines are formed in float64 from integer positions; the rotation is formed in float32 and rounded once.
 
     base: of the angles. rescale_factors: `[D / 2]`, float32, float16 or bfloat16, read once at construction; None means
     ones. max_position_embeddings, original_max_position_embeddings: where the first is `s` times the second and s
@@ -89,7 +89,7 @@ class LongRoPEFwdOp(RoPEOp):
         if given.is_meta or isinstance(given, FakeTensor):
             raise ArgumentError(
                 f"{type(self).__name__}: rescale_factors: expected a tensor with values, which construction reads, "
-                f"received {'a meta' if given.is_meta else 'a fake'} tensor; construct the op with the factors themselves"
+                f"received {'a meta' if given.is_meta else 'a fake'} tensor; construct the op with the factors"
             )
         return tuple(given.tolist())
 

@@ -6,8 +6,7 @@ import tilelang.language as T  # noqa: N812
 @T.macro
 def relu(x, dtype):
     """x[0] where it is not below zero, else zero; NaN and negative zero are not below zero."""
-    if x[0] < T.cast(0, dtype):
-        x[0] = T.cast(0, dtype)
+    x[0] = max(x[0], T.cast(0, dtype))
 
 
 def relu_elements(dtype, vector, unroll, threads, inplace):

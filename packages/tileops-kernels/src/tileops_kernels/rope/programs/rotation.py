@@ -9,8 +9,8 @@ import tilelang.language as T  # noqa: N812
 def rotate_rows(width, rotated, dtype, interleaved, vector, threads, index):
     """Rows of `width` elements, of which the first `rotated` are rotated and the others copied.
 
-    Parameters X (m, width), COSINES and SINES (positions, rotated // 2) float32, Y (m, width), heads, length; size m.
-    A pair is two neighbours if `interleaved`, else an element and the one half of `rotated` further on. `vector`
+    Parameters X (m, width), TABLE (2, positions, rotated // 2) float32, cosines and sines, Y (m, width), heads,
+    length; size m. A pair is two neighbours if `interleaved`, else an element and the one half of `rotated` further on. `vector`
     elements are moved at a time; they divide every part of a row. `index` is the dtype in which places are counted.
     """
     m, positions = T.dynamic("m", "int64"), T.dynamic("positions", "int64")
@@ -19,11 +19,11 @@ def rotate_rows(width, rotated, dtype, interleaved, vector, threads, index):
     lanes = turning + (width - rotated) // vector
 
     @T.macro
-    def turn(x, COSINES, SINES, position, column, cosines, sines):
+    def turn(x, TABLE, position, column, cosines, sines):
         for v in T.vectorized(vector):
-            cosines[v] = COSINES[position, column + v]
+            cosines[v] = TABLE[0, position, column + v]
         for v in T.vectorized(vector):
-            sines[v] = SINES[position, column + v]
+            sines[v] = TABLE[1, position, column + v]
         for v in T.unroll(vector):
             first = T.cast(x[2 * v if interleaved else v], "float32")
             second = T.cast(x[2 * v + 1 if interleaved else vector + v], "float32")
@@ -33,8 +33,7 @@ def rotate_rows(width, rotated, dtype, interleaved, vector, threads, index):
     @T.prim_func
     def rotate(
         X: T.Tensor[(m, width), dtype],
-        COSINES: T.Tensor[(positions, pairs), "float32"],
-        SINES: T.Tensor[(positions, pairs), "float32"],
+        TABLE: T.Tensor[(2, positions, pairs), "float32"],
         Y: T.Tensor[(m, width), dtype],
         heads: T.int64,
         length: T.int64,
@@ -58,7 +57,7 @@ def rotate_rows(width, rotated, dtype, interleaved, vector, threads, index):
                         x[v] = X[row, near + v]
                     for v in T.vectorized(vector):
                         x[vector + v] = X[row, far + v]
-                    turn(x, COSINES, SINES, position[0], column, cosines, sines)
+                    turn(x, TABLE, position[0], column, cosines, sines)
                     for v in T.vectorized(vector):
                         Y[row, near + v] = x[v]
                     for v in T.vectorized(vector):

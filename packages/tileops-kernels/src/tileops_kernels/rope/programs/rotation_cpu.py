@@ -12,9 +12,9 @@ from tileops_kernels.macros.cpu_blocks import BLOCK, load_block, storage_dtype, 
 def rotate_rows(width, rotated, dtype, interleaved):
     """Rows of `width` elements, of which the first `rotated` are rotated and the others copied.
 
-    Parameters X (m, width), COSINES and SINES (positions, rotated // 2) float32, Y (m, width), start, heads, length;
-    sizes m, positions. `start` is the place of the first row. A pair is two neighbours if `interleaved`, else an element and the
-    one half of `rotated` further on.
+    Parameters X (m, width), TABLE (2, positions, rotated // 2) float32, cosines and sines, Y (m, width), start, heads,
+    length; sizes m, positions. `start` is the place of the first row. A pair is two neighbours if `interleaved`, else
+    an element and the one half of `rotated` further on.
     """
     m, positions = T.dynamic("m", "int64"), T.dynamic("positions", "int64")
     storage = storage_dtype(dtype)
@@ -23,36 +23,35 @@ def rotate_rows(width, rotated, dtype, interleaved):
     blocks, tail = divmod(pairs, half)
 
     @T.macro
-    def turn_halves(X, COSINES, SINES, Y, row, position, column, x, y, count):
+    def turn_halves(X, TABLE, Y, row, position, column, x, y, count):
         load_block(X, row, column, x, count, dtype)
         load_block(X, row, pairs + column, y, count, dtype)
         for k in T.serial(count):
-            first = x[k] * COSINES[position, column + k] - y[k] * SINES[position, column + k]
-            y[k] = y[k] * COSINES[position, column + k] + x[k] * SINES[position, column + k]
+            first = x[k] * TABLE[0, position, column + k] - y[k] * TABLE[1, position, column + k]
+            y[k] = y[k] * TABLE[0, position, column + k] + x[k] * TABLE[1, position, column + k]
             x[k] = first
         store_block(x, Y, row, column, count, dtype)
         store_block(y, Y, row, pairs + column, count, dtype)
 
     @T.macro
-    def turn_neighbours(X, COSINES, SINES, Y, row, position, column, x, y, count):
+    def turn_neighbours(X, TABLE, Y, row, position, column, x, y, count):
         load_block(X, row, 2 * column, x, 2 * count, dtype)
         for k in T.serial(count):
-            y[2 * k] = x[2 * k] * COSINES[position, column + k] - x[2 * k + 1] * SINES[position, column + k]
-            y[2 * k + 1] = x[2 * k + 1] * COSINES[position, column + k] + x[2 * k] * SINES[position, column + k]
+            y[2 * k] = x[2 * k] * TABLE[0, position, column + k] - x[2 * k + 1] * TABLE[1, position, column + k]
+            y[2 * k + 1] = x[2 * k + 1] * TABLE[0, position, column + k] + x[2 * k] * TABLE[1, position, column + k]
         store_block(y, Y, row, 2 * column, 2 * count, dtype)
 
     @T.macro
-    def turn(X, COSINES, SINES, Y, row, position, column, x, y, count):
+    def turn(X, TABLE, Y, row, position, column, x, y, count):
         if interleaved:
-            turn_neighbours(X, COSINES, SINES, Y, row, position, column, x, y, count)
+            turn_neighbours(X, TABLE, Y, row, position, column, x, y, count)
         else:
-            turn_halves(X, COSINES, SINES, Y, row, position, column, x, y, count)
+            turn_halves(X, TABLE, Y, row, position, column, x, y, count)
 
     @T.prim_func
     def rotate(
         X: T.Tensor[(m, width), storage],
-        COSINES: T.Tensor[(positions, pairs), "float32"],
-        SINES: T.Tensor[(positions, pairs), "float32"],
+        TABLE: T.Tensor[(2, positions, pairs), "float32"],
         Y: T.Tensor[(m, width), storage],
         start: T.int64,
         heads: T.int64,
@@ -64,9 +63,9 @@ def rotate_rows(width, rotated, dtype, interleaved):
             position = T.alloc_local((1,), "int64")
             position[0] = T.truncmod(T.truncdiv(start + row, heads), length)
             for block in T.serial(blocks):
-                turn(X, COSINES, SINES, Y, row, position[0], block * half, x, y, half)
+                turn(X, TABLE, Y, row, position[0], block * half, x, y, half)
             if tail:
-                turn(X, COSINES, SINES, Y, row, position[0], blocks * half, x, y, tail)
+                turn(X, TABLE, Y, row, position[0], blocks * half, x, y, tail)
             for k in T.serial(width - rotated):
                 Y[row, rotated + k] = X[row, rotated + k]
 
