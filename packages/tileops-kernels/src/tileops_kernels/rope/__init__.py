@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tileops_kernels.rope.frequencies import Frequencies, RescaledFrequencies
 from tileops_kernels.rope.interfaces import ROPE, RoPECall, RoPEFwdInterface, table_positions
-from tileops_kernels.rope.rotation import ROPE_KERNELS
+from tileops_kernels.rope.rope import ROPE_KERNELS
 from tileops_kernels.table import KernelTable
 
 __all__ = [

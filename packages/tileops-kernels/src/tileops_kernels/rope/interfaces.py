@@ -18,8 +18,8 @@ from tileops_kernels.rope.frequencies import Frequencies
 class RoPECall(CallSpec):
     """A rotation of the pairs of a head by the angles of the token's position.
 
-    `width` is the length of a head and `rotated` that of its rotated part, an even number, in elements. A pair is two
-    neighbours if `interleaved`, else an element and the one half of `rotated` further on. Positions are below
+    `width` is the length of a head and `rotated` that of its rotated part, an even number from 2, in elements. A pair
+    is two neighbours if `interleaved`, else an element and the one half of `rotated` further on. Positions are below
     `positions`, which decides the table and not the program: `table_positions` rounds a length up to it. `dtype` is
     that of the tokens. Their number and that of heads are not part of it.
     """

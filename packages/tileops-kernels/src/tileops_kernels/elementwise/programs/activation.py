@@ -6,7 +6,7 @@ import tilelang.language as T  # noqa: N812
 @T.macro
 def relu(x, dtype):
     """x[0] where it is not below zero, else zero; NaN and negative zero are not below zero."""
-    x[0] = max(x[0], T.cast(0, dtype))
+    x[0] = T.if_then_else(x[0] < T.cast(0, dtype), T.cast(0, dtype), x[0])
 
 
 def relu_elements(dtype, vector, unroll, threads, inplace):

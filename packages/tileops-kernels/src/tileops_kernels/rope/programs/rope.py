@@ -10,8 +10,9 @@ def rotate_rows(width, rotated, dtype, interleaved, vector, threads, index):
     """Rows of `width` elements, of which the first `rotated` are rotated and the others copied.
 
     Parameters X (m, width), TABLE (2, positions, rotated // 2) float32, cosines and sines, Y (m, width), heads,
-    length; size m. A pair is two neighbours if `interleaved`, else an element and the one half of `rotated` further on. `vector`
-    elements are moved at a time; they divide every part of a row. `index` is the dtype in which places are counted.
+    length; size m. A pair is two neighbours if `interleaved`, else an element and the one half of `rotated` further on.
+    `vector` elements are moved at a time; they divide every part of a row. `index` is the dtype in which places are
+    counted.
     """
     m, positions = T.dynamic("m", "int64"), T.dynamic("positions", "int64")
     pairs = rotated // 2

@@ -22,8 +22,8 @@ from tileops_kernels.entry_tables import entry_table
 from tileops_kernels.kernel import Kernel, KernelType
 from tileops_kernels.rope.interfaces import RoPECall, RoPEFwdInterface
 
-_CUDA_PROGRAMS = "tileops_kernels.rope.programs.rotation"
-_CPU_PROGRAMS = "tileops_kernels.rope.programs.rotation_cpu"
+_CUDA_PROGRAMS = "tileops_kernels.rope.programs.rope"
+_CPU_PROGRAMS = "tileops_kernels.rope.programs.rope_cpu"
 
 ACCESS_BYTES = 16
 """What one thread moves in one access where the parts of a row allow it."""
