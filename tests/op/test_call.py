@@ -57,6 +57,6 @@ def test_a_settled_parameter_cannot_be_changed() -> None:
         ParameterError, match=r"ScaledFwdOp: factor: expected the value given at construction, received 7\.0"
     ):
         op.factor = 7.0
-    op.note = "kept"  # type: ignore[attr-defined]
+    op.note = "kept"
 
     assert (op.factor, repr(op)) == (3.0, "ScaledFwdOp(factor=3.0)")

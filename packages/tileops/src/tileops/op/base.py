@@ -251,7 +251,7 @@ class Op:
         """Refuse a new value for a parameter that construction has settled: calls and compiled graphs rest on it."""
         if "_construction" in self.__dict__ and name in self._construction.values.parameters:
             raise ParameterError(
-                f"{type(self).__name__}: {name}: expected the value given at construction, received {value!r} after it; "
+                f"{type(self).__name__}: {name}: expected the value given at construction, received {value!r} later; "
                 f"construct another {type(self).__name__}"
             )
         super().__setattr__(name, value)
