@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -42,8 +43,25 @@ def _wide(x: Tensor, dtype: torch.dtype | None) -> Tensor:
     return x.to(result) if result is torch.int64 else x.to(result).double()
 
 
+def _reduced(values: Mapping[str, object]) -> int:
+    """The number of elements behind one of the result."""
+    shape, dim = values["S"], values.get("dim")
+    if not isinstance(shape, Sequence):
+        raise TypeError(f"S: expected a shape, received {shape!r}")
+    axes = range(len(shape)) if dim is None else [dim] if isinstance(dim, int) else dim
+    if not isinstance(axes, Sequence):
+        raise TypeError(f"dim: expected an axis or axes, received {dim!r}")
+    return math.prod(shape[axis] for axis in axes or range(len(shape))) if shape else 1
+
+
+def _along(values: Mapping[str, object]) -> int:
+    """The length of softmax's axis, or more."""
+    shape = values["S"]
+    return max(shape, default=1) if isinstance(shape, Sequence) else 1
+
+
 REFERENCES: Mapping[str, Reference] = {
-    "SumFwdOp": Reference(sum_fwd),
-    "ProdFwdOp": Reference(prod_fwd),
-    "SoftmaxFwdOp": Reference(softmax_fwd),
+    "SumFwdOp": Reference(sum_fwd, summed=_reduced, values={"x": "positive"}),
+    "ProdFwdOp": Reference(prod_fwd, summed=_reduced, values={"x": "near_one"}),
+    "SoftmaxFwdOp": Reference(softmax_fwd, summed=_along),
 }

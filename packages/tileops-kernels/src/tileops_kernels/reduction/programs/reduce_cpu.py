@@ -34,6 +34,31 @@ def reduce_rows(operation, source, through, target):
             totals[lane] = combine(operation, totals[lane], partial[lane])
             partial[lane] = identity(operation, wide)
 
+    @T.macro
+    def combine_row(X, row, x, floats, bits, partial, totals):
+        for lane in T.serial(LANES):
+            totals[lane] = identity(operation, wide)
+            partial[lane] = identity(operation, wide)
+        for c in T.serial(reduced // (CHUNK * BLOCK)):
+            for b in T.serial(CHUNK):
+                combine_block(X, row, (c * CHUNK + b) * BLOCK, x, floats, bits, partial, BLOCK)
+            bring_in(partial, totals)
+        for b in T.serial(reduced // BLOCK % CHUNK):
+            start = (reduced // (CHUNK * BLOCK) * CHUNK + b) * BLOCK
+            combine_block(X, row, start, x, floats, bits, partial, BLOCK)
+        combine_block(X, row, reduced // BLOCK * BLOCK, x, floats, bits, partial, reduced % BLOCK)
+        bring_in(partial, totals)
+        for lane in T.serial(LANES - 1):
+            totals[0] = combine(operation, totals[0], totals[lane + 1])
+
+    @T.macro
+    def combine_short_row(X, row, x, floats, bits, totals):
+        # the remainder is the row: a size given to a macro as it stands would take the name of the macro's parameter
+        load_elements(X, (row, 0), 0, x, floats, bits, reduced % LANES, source, through)
+        totals[0] = identity(operation, wide)
+        for k in T.serial(reduced):
+            totals[0] = combine(operation, totals[0], x[k])
+
     @T.prim_func
     def program(
         X: T.Tensor[(outer, 1, reduced), storage_dtype(source)], Y: T.Tensor[(outer, 1, 1), storage_dtype(target)]
@@ -44,20 +69,10 @@ def reduce_rows(operation, source, through, target):
             bits = T.alloc_local((1, BLOCK), "int16")
             partial = T.alloc_local((LANES,), wide)
             totals = T.alloc_local((LANES,), wide)
-            for lane in T.serial(LANES):
-                totals[lane] = identity(operation, wide)
-                partial[lane] = identity(operation, wide)
-            for c in T.serial(reduced // (CHUNK * BLOCK)):
-                for b in T.serial(CHUNK):
-                    combine_block(X, row, (c * CHUNK + b) * BLOCK, x, floats, bits, partial, BLOCK)
-                bring_in(partial, totals)
-            for b in T.serial(reduced // BLOCK % CHUNK):
-                start = (reduced // (CHUNK * BLOCK) * CHUNK + b) * BLOCK
-                combine_block(X, row, start, x, floats, bits, partial, BLOCK)
-            combine_block(X, row, reduced // BLOCK * BLOCK, x, floats, bits, partial, reduced % BLOCK)
-            bring_in(partial, totals)
-            for lane in T.serial(LANES - 1):
-                totals[0] = combine(operation, totals[0], totals[lane + 1])
+            if reduced < LANES:
+                combine_short_row(X, row, x, floats, bits, totals)
+            else:
+                combine_row(X, row, x, floats, bits, partial, totals)
             store_elements(totals, Y, (row, 0), 0, 1, target)
 
     return program, RowSplit("outer", {"X": "reduced", "Y": 1}, work="reduced")
