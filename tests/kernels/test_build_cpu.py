@@ -70,6 +70,16 @@ def test_rows_are_shared_among_threads(builder: CPUBuilder, rows: int, threads: 
     assert bool(y[rows].isnan().all())
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+def test_slices_of_dynamic_length_are_shared_among_threads(builder: CPUBuilder, threads: int) -> None:
+    """A split may advance by a size that each call decides; sizes are passed in alphabetical order."""
+    run = builder.load(Program.of(TOYS, "double_slices"), owner="Toy")
+    for outer, inner in ((1, 5), (7, 3), (4, 33)):
+        x, y = torch.randn(outer, inner), torch.full((outer, inner), torch.nan)
+        run(x.data_ptr(), y.data_ptr(), inner, outer, threads)
+        assert torch.equal(y, 2 * x)
+
+
 def test_a_program_without_a_split_runs_once(builder: CPUBuilder) -> None:
     """A builder that returns a prim_func alone gives a program that runs on the calling thread."""
     run = builder.load(ADD, owner="Toy")

@@ -19,6 +19,19 @@ def scale_rows(n, factor):
     return scaled, RowSplit("m", {"X": n, "Y": n}, work=n)
 
 
+def double_slices():
+    """Y = X + X for slices of dynamic length, shared among threads; X, Y; sizes inner, outer."""
+    outer, inner = T.dynamic("outer", "int64"), T.dynamic("inner", "int64")
+
+    @T.prim_func
+    def doubled(X: T.Tensor[(outer, inner), "float32"], Y: T.Tensor[(outer, inner), "float32"]):
+        with T.Kernel(outer) as place:
+            for j in T.serial(inner):
+                Y[place, j] = X[place, j] + X[place, j]
+
+    return doubled, RowSplit("outer", {"X": "inner", "Y": "inner"}, work="16384 * inner")
+
+
 def add_constant(n):
     """Y = X + 1 for `n` float32 values on the calling thread; X, Y."""
 

@@ -55,9 +55,7 @@ def case_of_row(op: type[Op], entry: OpEntry, row: WorkloadRow, dtypes: Mapping[
         return {
             name: None
             if tensor is None
-            else TensorInput(
-                shape=tuple(tensor.shape), dtype=tensor.dtype, values=reference.values.get(name, "normal")
-            )
+            else TensorInput(shape=tuple(tensor.shape), dtype=tensor.dtype, values=reference.values.get(name, "normal"))
             for name, tensor in tensors.items()
         }
 

@@ -5,8 +5,8 @@ import tilelang.language as T  # noqa: N812
 LOWEST = -3.4028234663852886e38
 """The lowest finite float32.
 
-A running maximum starts here: minus infinity would make `exp(x - maximum)` NaN before a finite element is met, and a row
-of nothing but minus infinity still gives NaN, as zero divided by zero.
+A running maximum starts here: minus infinity would make `exp(x - maximum)` NaN before a finite element is met, and a
+row of nothing but minus infinity still gives NaN, as zero divided by zero.
 """
 
 

@@ -30,7 +30,11 @@ def load_block(source, row, column, target, width, dtype):
     if dtype == "float16":
         T.evaluate(
             T.call_extern(
-                "int32", "tileops_load_float16", T.address_of(source[place(row, column)]), T.address_of(target[0]), T.cast(width, "int32")
+                "int32",
+                "tileops_load_float16",
+                T.address_of(source[place(row, column)]),
+                T.address_of(target[0]),
+                T.cast(width, "int32"),
             )
         )
     elif dtype == "bfloat16":
@@ -47,14 +51,20 @@ def store_block(source, target, row, column, width, dtype):
     if dtype == "float16":
         T.evaluate(
             T.call_extern(
-                "int32", "tileops_store_float16", T.address_of(source[0]), T.address_of(target[place(row, column)]), T.cast(width, "int32")
+                "int32",
+                "tileops_store_float16",
+                T.address_of(source[0]),
+                T.address_of(target[place(row, column)]),
+                T.cast(width, "int32"),
             )
         )
     elif dtype == "bfloat16":
         for i in T.serial(width):
             bits = T.reinterpret(source[i], "uint32")
             rounded = (bits + T.uint32(0x7FFF) + ((bits >> T.uint32(16)) & T.uint32(1))) >> T.uint32(16)
-            target[place(row, column + i)] = T.cast(T.if_then_else(T.isnan(source[i]), T.uint32(0x7FC0), rounded), "int16")
+            target[place(row, column + i)] = T.cast(
+                T.if_then_else(T.isnan(source[i]), T.uint32(0x7FC0), rounded), "int16"
+            )
     else:
         for i in T.serial(width):
             target[place(row, column + i)] = source[i]
@@ -64,7 +74,7 @@ def store_block(source, target, row, column, width, dtype):
 def load_elements(source, row, column, target, floats, bits, width, dtype, through):
     """target[0:width] = source[row, column : column + width], rounded to `through` and widened to its accumulator.
 
-    `floats` and `bits` are (BLOCK,) float32 and (1, BLOCK) int16, for a conversion on the way.
+    `floats` (as long as target, float32) and `bits` (one row as long, int16) serve conversions.
     """
     if through == "int64" and "float" in dtype:
         load_block(source, row, column, floats, width, dtype)

@@ -16,8 +16,8 @@ def warps_of(lanes):
 def combine_over_lanes(operation, total, partial, slot, lane, lanes):
     """total[0] = `operation` over total[0] of the `lanes` threads of a row, in every one of them.
 
-    `lanes` is a power of two below 32, or a multiple of 32. `partial` is shared, (rows in the block, warps_of(lanes)), and
-    used by one such step of a program; every thread of the block must arrive here.
+    `lanes` is a power of two below 32, or a multiple of 32. `partial` is shared, (rows in the block, warps_of(lanes)),
+    and used by one such step of a program; every thread of the block must arrive here.
     """
     for step in T.unroll(min(lanes, WARP).bit_length() - 1):
         total[0] = combine(operation, total[0], T.shfl_xor(total[0], 1 << step))
@@ -32,7 +32,7 @@ def combine_over_lanes(operation, total, partial, slot, lane, lanes):
 
 @T.macro
 def add_over_lanes(total, partial, slot, lane, lanes):
-    """total[0] = the sum of total[0] over the `lanes` threads of a row, in every one of them; see combine_over_lanes."""
+    """total[0] = the sum of total[0] over the `lanes` threads of a row, in each; see combine_over_lanes."""
     combine_over_lanes("sum", total, partial, slot, lane, lanes)
 
 

@@ -28,7 +28,7 @@ WIDEST = 8
 
 @dataclass(frozen=True, slots=True)
 class ColumnSettings:
-    """Launch settings of columns: elements of an access, threads across vectors, threads down one, its rows at a time."""
+    """Launch settings of columns: elements of an access, threads across vectors and down one, its rows at a time."""
 
     vector: int
     across: int
@@ -43,11 +43,10 @@ def column_settings(columns: int, reduced: int, vector: int, sm_count: int) -> C
     return ColumnSettings(vector=vector, across=32, down=8, unroll=4)
 
 
-def vector_width(length: int, *tensors: Tensor) -> int:
-    """Elements of the widest access to the first tensor that divides `length`; 1 where a tensor is not aligned for it."""
-    vector = min(WIDEST, ACCESS_BYTES // tensors[0].element_size())
-    aligned = all(tensor.data_ptr() % ACCESS_BYTES == 0 for tensor in tensors)
-    return vector if aligned and length % vector == 0 else 1
+def vector_width(length: int, tensor: Tensor) -> int:
+    """Elements of the widest access to `tensor`, where the address allows it and it divides `length`; else 1."""
+    vector = min(WIDEST, ACCESS_BYTES // tensor.element_size())
+    return vector if length % vector == 0 and tensor.data_ptr() % ACCESS_BYTES == 0 else 1
 
 
 def rows_view(tensor: Tensor, outer: int, reduced: int, vector: int) -> Tensor:

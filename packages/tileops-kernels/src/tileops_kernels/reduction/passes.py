@@ -1,4 +1,4 @@
-"""How a reduction of any axes is done in passes over `[outer, reduced, inner]`, each a view of what the last one left."""
+"""How a reduction of any axes is done in passes over `[outer, reduced, inner]`, a view of what the last pass left."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 SHORT = 16
-"""Elements below which a reduced axis is not worth splitting."""
+"""Elements that a part of a reduced axis has at least."""
+FEW = 4
+"""Parts of a spread's length whose elements are few enough to be reduced in one pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +26,9 @@ class Pass:
 class Spread:
     """How far a device spreads one pass.
 
-    A pass is split until it has `slices` outer slices, or `columns` results where columns of a slice are spread too (None
-    where they stay together), but not into parts of fewer than `part` elements. Columns that together are narrower than
-    `width` are laid side by side.
+    A pass is split until it has `slices` outer slices, or `columns` results where columns of a slice are spread too
+    (None where they stay together), but not into parts of fewer than `part` elements. Columns that together are
+    narrower than `width` are laid side by side.
     """
 
     slices: int
@@ -39,8 +41,8 @@ class Spread:
 def passes(shape: tuple[int, ...], axes: tuple[int, ...], spread: Spread) -> tuple[Pass, ...]:
     """The passes that reduce `axes` of a contiguous tensor of `shape`, which holds elements.
 
-    Neighbouring axes of one kind are one; the longest reduced run goes first, so that the others find little left. There
-    is always one pass, which reduces an axis of length one where `axes` does not say more.
+    Neighbouring axes of one kind are one; the longest reduced run goes first, so that the others find little left.
+    There is always one pass, which reduces an axis of length one where `axes` does not say more.
     """
     runs = _runs(shape, axes)
     found: list[Pass] = []
@@ -73,7 +75,9 @@ def _split(whole: Pass, spread: Spread) -> tuple[Pass, ...]:
     most = reduced // SHORT
     if 1 < inner < spread.width and (beside := _divisor(reduced, -(-spread.width // inner), most)) > 1:
         return *_split(Pass(outer, reduced // beside, beside * inner), spread), Pass(outer, beside, inner)
-    if inner == 1 or spread.columns is None:
+    if outer * reduced * inner <= FEW * spread.part:
+        wanted = 1
+    elif inner == 1 or spread.columns is None:
         wanted = -(-spread.slices // outer)
     else:
         wanted = -(-spread.columns // (outer * inner))
@@ -84,7 +88,7 @@ def _split(whole: Pass, spread: Spread) -> tuple[Pass, ...]:
 
 
 def _divisor(value: int, wanted: int, most: int) -> int:
-    """The divisor of `value` nearest above `wanted`, up to twice that and to `most`; else nearest below; 1 if neither."""
+    """The divisor of `value` nearest above `wanted`, up to twice that and to `most`; else nearest below; else 1."""
     if wanted <= 1:
         return 1
     upwards = range(wanted, min(most, 2 * wanted) + 1)

@@ -17,10 +17,10 @@ from tileops_kernels.build.program import Program
 from tileops_kernels.kernel import Kernel, KernelType
 from tileops_kernels.reduction.interfaces import ReduceCall, ReduceFwdInterface
 from tileops_kernels.reduction.launches import (
+    ACCESS_BYTES,
     FLOATS,
     INTEGERS,
     WIDEST,
-    ACCESS_BYTES,
     ColumnSettings,
     bare,
     column_settings,
@@ -146,15 +146,12 @@ class ReduceKernel(_PassesKernel):
 
     def programs(self) -> Sequence[Program]:
         """Every pass's dtypes with every launch setting."""
-        return tuple(
-            self.program(step, settings)
-            for step in self.steps()
-            for vector in (min(WIDEST, ACCESS_BYTES // getattr(torch, step.source).itemsize), 1)
-            for settings in (
-                *(row_settings(length * vector, vector) for length in (1, 17, 257)),
-                *(column_settings(32, reduced, vector, 1) for reduced in (1, 16)),
-            )
-        )
+        found: list[Program] = []
+        for step in self.steps():
+            for vector in (min(WIDEST, ACCESS_BYTES // getattr(torch, step.source).itemsize), 1):
+                found += (self.program(step, row_settings(length * vector, vector)) for length in (1, 17, 257))
+                found += (self.program(step, column_settings(32, reduced, vector, 1)) for reduced in (1, 16))
+        return tuple(found)
 
     def program(self, step: Step, settings: Settings) -> Program:
         """The program of one pass."""

@@ -62,7 +62,7 @@ BUILDERS: Mapping[type[Settings], str] = {
 """The builder that each kind of settings belongs to."""
 
 ON_CHIP = ((4, 32, 4), (32, 4, 1), (32, 4, 4), (256, 1, 2), (256, 1, 4), (256, 1, 8), (512, 1, 8))
-"""Lanes, rows of a block and accesses of a lane of the programs that hold a row, by the length of row that they hold."""
+"""Lanes, rows of a block and accesses of a lane of the programs that hold a row, by the length that they hold."""
 
 
 def row_settings(reduced: int, vector: int) -> OnChipSettings | StreamingSettings:

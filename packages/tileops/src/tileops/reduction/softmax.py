@@ -18,14 +18,14 @@ class SoftmaxFwdOp(Op):
     """`exp(x - max(x)) / sum(exp(x - max(x)))` along one axis.
 
     x: any shape and layout; float16, bfloat16 or float32. Returns a new contiguous tensor of x's shape in `dtype`, else
-    in x's dtype. Elements are converted to that dtype first; everything else is float32 and rounded once. Where the axis
-    holds NaN, plus infinity or nothing but minus infinity, its results are NaN.
+    in x's dtype. Elements are converted to that dtype first; everything else is float32 and rounded once. Where the
+    axis holds NaN, plus infinity or nothing but minus infinity, its results are NaN.
 
     dim: the axis, counted from the front or the back; None is axis 0 of a tensor with 0, 1 or 3 axes, else axis 1.
     dtype: of the result.
 
-    Raises ParameterError or ParameterTypeError at construction, and ShapeError, DTypeError or ArgumentError on a call,
-    before any kernel runs.
+    Raises ParameterTypeError at construction, and AxisError, DTypeError or ArgumentError on a call, before any
+    kernel runs.
 
     Source: `torch.nn.functional.softmax`.
     """
@@ -33,9 +33,7 @@ class SoftmaxFwdOp(Op):
     kernel_types: ClassVar[Mapping[str, KernelType]] = SOFTMAX_KERNELS
     interfaces: ClassVar[Mapping[str, type[KernelInterface]]] = {SOFTMAX: SoftmaxFwdInterface}
 
-    def __init__(
-        self, dim: int | None = None, *, dtype: torch.dtype | None = None, target: str | None = None
-    ) -> None:
+    def __init__(self, dim: int | None = None, *, dtype: torch.dtype | None = None, target: str | None = None) -> None:
         self.dim = dim
         self.dtype = dtype
         super().__init__(target=target)

@@ -59,8 +59,8 @@ def reduce_rows(operation, source, through, target, vector, lanes, rows, unroll)
 def reduce_columns(operation, source, through, target, vector, across, down, unroll):
     """Each column to one value; parameters X (outer, reduced, vectors, vector), Y (outer, vectors, vector).
 
-    Threads run over the vectors of all outer slices, `across` of them in a block; `down` threads share a vector and read
-    `unroll` of its rows at a time.
+    Threads run over the vectors of all outer slices, `across` of them in a block; `down` threads share a vector and
+    read `unroll` of its rows at a time.
     """
     outer, reduced, vectors = T.dynamic("outer", "int64"), T.dynamic("reduced", "int64"), T.dynamic("vectors", "int64")
     wide = accumulator(through)
@@ -77,9 +77,7 @@ def reduce_columns(operation, source, through, target, vector, across, down, unr
                     totals[v] = combine(operation, totals[v], widened(x[k, v], source, through))
 
     @T.prim_func
-    def program(
-        X: T.Tensor[(outer, reduced, vectors, vector), source], Y: T.Tensor[(outer, vectors, vector), target]
-    ):
+    def program(X: T.Tensor[(outer, reduced, vectors, vector), source], Y: T.Tensor[(outer, vectors, vector), target]):
         with T.Kernel(T.ceildiv(outer * vectors, across), threads=across * down) as block:
             thread = T.get_thread_binding(0)
             slot, lane = thread // across, thread % across

@@ -126,8 +126,8 @@ def softmax_streaming(source, through, target, vector, lanes, unroll):
 def softmax_columns(source, through, target, vector, across, down, unroll):
     """Columns, read twice; parameters X and Y (outer, reduced, vectors, vector).
 
-    Threads run over the vectors of all outer slices, `across` of them in a block; `down` threads share a vector and read
-    `unroll` of its rows at a time.
+    Threads run over the vectors of all outer slices, `across` of them in a block; `down` threads share a vector and
+    read `unroll` of its rows at a time.
     """
     outer, reduced, vectors = T.dynamic("outer", "int64"), T.dynamic("reduced", "int64"), T.dynamic("vectors", "int64")
 
