@@ -22,8 +22,8 @@ class SumFwdOp(ReduceOp):
     dim: the axis or axes to reduce, counted from the front or the back; None and an empty list are all of them.
     keepdim: keep reduced axes with length one. dtype: of the result.
 
-    Raises ParameterTypeError at construction, and AxisError, RepeatedAxisError, DTypeError or ArgumentError on a call, before any
-    kernel runs.
+    Raises ParameterTypeError at construction, and AxisError, RepeatedAxisError, DTypeError or ArgumentError on a call,
+    before any kernel runs.
 
     Source: `torch.sum`.
     """
