@@ -19,17 +19,17 @@ def scale_rows(n, factor):
     return scaled, RowSplit("m", {"X": n, "Y": n}, work=n)
 
 
-def double_slices():
-    """Y = X + X for slices of dynamic length, shared among threads; X, Y; sizes inner, outer."""
-    outer, inner = T.dynamic("outer", "int64"), T.dynamic("inner", "int64")
+def number_rows():
+    """Y = start, start + 1, ... for rows of n float32 values each, shared among threads; Y, start; sizes m, n."""
+    m, n = T.dynamic("m, n", "int64")
 
     @T.prim_func
-    def doubled(X: T.Tensor[(outer, inner), "float32"], Y: T.Tensor[(outer, inner), "float32"]):
-        with T.Kernel(outer) as place:
-            for j in T.serial(inner):
-                Y[place, j] = X[place, j] + X[place, j]
+    def numbered(Y: T.Tensor[(m, n), "float32"], start: T.int64):
+        with T.Kernel(m) as row:
+            for j in T.serial(n):
+                Y[row, j] = T.cast(start + row, "float32")
 
-    return doubled, RowSplit("outer", {"X": "inner", "Y": "inner"}, work="16384 * inner")
+    return numbered, RowSplit("m", {"Y": "n"}, work="n", start="start")
 
 
 def add_constant(n):

@@ -23,6 +23,13 @@ def sum_fwd(
     return _wide(x, dtype).sum(dim=dim if dim is None or isinstance(dim, int) else tuple(dim), keepdim=keepdim)
 
 
+def sum_terms(
+    x: Tensor, *, dim: int | Sequence[int] | None = None, keepdim: bool = False, dtype: torch.dtype | None = None
+) -> Tensor:
+    """Return what the absolute values of the terms of `sum_fwd` add up to."""
+    return sum_fwd(_wide(x, dtype).abs(), dim=dim, keepdim=keepdim)
+
+
 def prod_fwd(x: Tensor, *, dim: int, keepdim: bool = False, dtype: torch.dtype | None = None) -> Tensor:
     """Return the product over ``dim`` of the elements converted to ``dtype``, as in `sum_fwd`."""
     return _wide(x, dtype).prod(dim=dim, keepdim=keepdim)
@@ -61,7 +68,7 @@ def _along(values: Mapping[str, object]) -> int:
 
 
 REFERENCES: Mapping[str, Reference] = {
-    "SumFwdOp": Reference(sum_fwd, summed=_reduced, values={"x": "positive"}),
+    "SumFwdOp": Reference(sum_fwd, summed=_reduced, terms=sum_terms),
     "ProdFwdOp": Reference(prod_fwd, summed=_reduced, values={"x": "near_one"}),
     "SoftmaxFwdOp": Reference(softmax_fwd, summed=_along),
 }

@@ -23,6 +23,8 @@ class _CoreLoader(_BASE):  # type: ignore[misc, valid-type]
     yaml_implicit_resolvers: Final[dict[str, list[tuple[str, re.Pattern[str]]]]] = {}
 
 
+LONGEST_NUMBER: Final = 400
+"""The digits that a number may have."""
 MOST_NODES: Final = 100_000
 """The values that one text may hold, each alias counted as what it stands for."""
 _TAG: Final = "tag:yaml.org,2002:"
@@ -48,14 +50,14 @@ class Document:
         self.problems: list[Problem] = []
         self.value: Plain = None
         self._nodes = 0
-        self._open: list[yaml.Node] = []
+        self._open: set[int] = set()
         try:
             node = yaml.compose(text, Loader=_CoreLoader)
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark
             line, column = (1, 1) if mark is None else (mark.line + 1, mark.column + 1)
             self._report(line, column, "yaml", error.problem or "the text is not YAML")
-        except yaml.YAMLError as error:
+        except (yaml.YAMLError, UnicodeError, RecursionError) as error:
             self._report(1, 1, "yaml", " ".join(str(error).split()))
         else:
             if node is not None:
@@ -68,22 +70,22 @@ class Document:
         line, column = node.start_mark.line + 1, node.start_mark.column + 1
         self.positions[path] = (line, column)
         self._nodes += 1
-        if any(node is enclosing for enclosing in self._open) or self._nodes > MOST_NODES:
+        if id(node) in self._open or self._nodes > MOST_NODES:
             if self._nodes <= MOST_NODES + 1:
                 self._report(line, column, "alias", "an alias stands for what encloses it, or for too much")
             return None
         if not isinstance(node, yaml.ScalarNode) and node.tag not in {_TAG + "map", _TAG + "seq"}:
             self._report(line, column, "tag", f"the tag {node.tag!r} is not used here", "remove the tag")
             return None
-        self._open.append(node)
+        if isinstance(node, yaml.ScalarNode):
+            return self._scalar(node, path)
+        self._open.add(id(node))
         try:
             if isinstance(node, yaml.MappingNode):
                 return dict(self._pairs(node, path))
-            if isinstance(node, yaml.SequenceNode):
-                return [self._convert(item, (*path, index)) for index, item in enumerate(node.value)]
-            return self._scalar(node, path)
+            return [self._convert(item, (*path, index)) for index, item in enumerate(node.value)]
         finally:
-            self._open.pop()
+            self._open.discard(id(node))
 
     def _pairs(self, node: yaml.MappingNode, path: Path) -> Iterator[tuple[str, Plain]]:
         seen: set[str] = set()
@@ -112,12 +114,15 @@ class Document:
                 return None
             case "bool":
                 return text.lower() == "true"
-            case "int":
+            case "int" if len(text) <= LONGEST_NUMBER:
                 return int(text, 0) if text[:2] in {"0x", "0o"} else int(text)
             case "float":
                 return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
             case "str":
                 return text
-        line, column = self.positions[path]
-        self._report(line, column, "tag", f"the tag {node.tag!r} is not used here", "remove the tag")
+            case "int":
+                message, mend = f"a number of {len(text)} digits is too long", "write a shorter one"
+            case _:
+                message, mend = f"the tag {node.tag!r} is not used here", "remove the tag"
+        self._report(*self.positions[path], "tag" if "tag" in message else "number", message, mend)
         return None
