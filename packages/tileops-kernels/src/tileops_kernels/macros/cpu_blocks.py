@@ -1,6 +1,7 @@
 """Blocks of a row on a CPU: reading them into float32 locals and writing them back in the storage dtype.
 
-TileLang's C backend has no 16-bit floats, so these tensors are passed as int16 bits.
+TileLang's C backend has no 16-bit floats, so these tensors are passed as int16 bits. Helpers in C are given a tensor's
+first element and an offset: TileLang 0.1.15 fails to simplify the address of an element far into a long row.
 """
 
 import tilelang.language as T  # noqa: N812
@@ -24,6 +25,20 @@ def place(row, column):
     return (*row, column) if isinstance(row, tuple) else (row, column)
 
 
+def start_of(tensor):
+    """The address of a tensor's first element."""
+    return T.address_of(tensor[(0,) * len(tensor.shape)])
+
+
+def offset_of(tensor, row, column):
+    """The elements that stand before an element of a tensor, in 64 bits."""
+    first, *others = place(row, column)
+    offset = T.cast(first, "int64")
+    for index, extent in zip(others, tensor.shape[1:], strict=True):
+        offset = offset * extent + index
+    return offset
+
+
 @T.macro
 def load_block(source, row, column, target, width, dtype):
     """target[0:width] = source[row, column : column + width] as float32."""
@@ -32,7 +47,8 @@ def load_block(source, row, column, target, width, dtype):
             T.call_extern(
                 "int32",
                 "tileops_load_float16",
-                T.address_of(source[place(row, column)]),
+                start_of(source),
+                offset_of(source, row, column),
                 T.address_of(target[0]),
                 T.cast(width, "int32"),
             )
@@ -54,7 +70,8 @@ def store_block(source, target, row, column, width, dtype):
                 "int32",
                 "tileops_store_float16",
                 T.address_of(source[0]),
-                T.address_of(target[place(row, column)]),
+                start_of(target),
+                offset_of(target, row, column),
                 T.cast(width, "int32"),
             )
         )
