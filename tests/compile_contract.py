@@ -14,7 +14,15 @@ from tileops_testing.catalog import implemented_ops
 from tileops_testing.plugin import RunSuite
 from tileops_testing.suites import CompileContractSuite
 
-REGISTERED: Final = ("LongRoPEFwdOp", "RMSNormFwdOp", "ReluFwdOp", "RoPEFwdOp")
+REGISTERED: Final = (
+    "LongRoPEFwdOp",
+    "ProdFwdOp",
+    "RMSNormFwdOp",
+    "ReluFwdOp",
+    "RoPEFwdOp",
+    "SoftmaxFwdOp",
+    "SumFwdOp",
+)
 """The op classes with a cold compile test, sorted."""
 
 
