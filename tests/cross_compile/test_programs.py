@@ -57,8 +57,8 @@ def test_every_cuda_kernel_type_is_reached() -> None:
     """Each CUDA kernel type has a program to compile for each architecture."""
     expected = {
         (key, arch)
-        for op in implemented_ops()
-        for key, kernel_type in op.kernel_types.items()
+        for op_class in implemented_ops()
+        for key, kernel_type in op_class.kernel_types.items()
         if "cuda" in kernel_type.devices
         for arch in kernel_type.supported_archs or ARCHS
     }
