@@ -67,7 +67,7 @@ def targets() -> list[Target]:
     found: dict[tuple[str, int, Program], Target] = {}
     for op_class in implemented_ops():
         for case in cases_of(op_class, small=True):
-            op: Any = case.on(torch.device("cpu")).construct()
+            op: Any = case.construct()
             interface, call = asked_for(op, case)
             for key, kernel_type in op.kernel_table(interface).types.items():
                 for program, arch in _programs(kernel_type, call):
@@ -94,14 +94,12 @@ def _programs(kernel_type: KernelType, call: CallSpec) -> Iterator[tuple[Program
             continue
         placed = replace(call, device=torch.device("cuda", 0), facts=facts)
         if kernel_type.refusal(placed) is None:
-            kernel = kernel_type(placed)  # its factory may put tables on the device
+            kernel = kernel_type.entry_for(placed)[1]()
             yield from ((program, arch) for program in kernel.programs())
 
 
 def _dtype(case: Case) -> torch.dtype:
-    made = case.parameters.get("out_dtype", torch.float32)
-    assert isinstance(made, torch.dtype)
-    return next((spec.dtype for spec in case.inputs(case.sizes).values() if spec is not None), made)
+    return next(spec.dtype for spec in case.inputs(case.sizes).values() if spec is not None)
 
 
 def _alike(target: Target, other: Target) -> bool:
