@@ -67,7 +67,7 @@ def targets() -> list[Target]:
     found: dict[tuple[str, int, Program], Target] = {}
     for op_class in implemented_ops():
         for case in cases_of(op_class, small=True):
-            op: Any = case.construct()
+            op: Any = case.on(torch.device("cpu")).construct()
             interface, call = asked_for(op, case)
             for key, kernel_type in op.kernel_table(interface).types.items():
                 for program, arch in _programs(kernel_type, call):
@@ -94,12 +94,14 @@ def _programs(kernel_type: KernelType, call: CallSpec) -> Iterator[tuple[Program
             continue
         placed = replace(call, device=torch.device("cuda", 0), facts=facts)
         if kernel_type.refusal(placed) is None:
-            kernel = kernel_type.entry_for(placed)[1]()
+            kernel = kernel_type(placed)  # its factory may put tables on the device
             yield from ((program, arch) for program in kernel.programs())
 
 
 def _dtype(case: Case) -> torch.dtype:
-    return next(spec.dtype for spec in case.inputs(case.sizes).values() if spec is not None)
+    made = case.parameters.get("out_dtype", torch.float32)
+    assert isinstance(made, torch.dtype)
+    return next((spec.dtype for spec in case.inputs(case.sizes).values() if spec is not None), made)
 
 
 def _alike(target: Target, other: Target) -> bool:
