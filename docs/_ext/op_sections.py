@@ -190,7 +190,7 @@ def _support(name: str, data: Path) -> Iterator[str]:
 
 def _workloads(entry: OpEntry, op: type[Op], data: Path) -> Iterator[str]:
     times = times_of(entry.name, data)
-    headings = ["case", "inputs", "MFLOP", "MB", "FLOP/byte", *times.headings]
+    headings = ["case", "inputs", *times.headings, "MFLOP", "MB", "FLOP/byte"]
     rows = []
     for case in registry.cases(entry.name):  # type: ignore[arg-type]
         flops, traffic = _cost(op, case)
@@ -198,10 +198,10 @@ def _workloads(entry: OpEntry, op: type[Op], data: Path) -> Iterator[str]:
             [
                 case.id,
                 _sizes(case),
+                *times.of(case.id),
                 _rounded(flops / 1e6),
                 _rounded(traffic / 1e6),
                 f"{flops / traffic:.2f}",
-                *times.of(case.id),
             ]
         )
     yield "Calls of models, with the least arithmetic and the least traffic that each needs."
