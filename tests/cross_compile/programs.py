@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
@@ -60,6 +60,18 @@ def asked_for(op: Op, case: Case) -> tuple[str, CallSpec]:
     except _Asked as asked:
         return asked.interface, asked.call
     raise LookupError(f"{case.id}: forward asked for no kernel")
+
+
+def no_cuda_types(ops: Sequence[type[Op]]) -> str | None:
+    """Return the error for ops none of which has a kernel type for CUDA, None when one has."""
+    types = {key: kernel_type for op in ops for key, kernel_type in op.kernel_types.items()}
+    if any("cuda" in kernel_type.devices for kernel_type in types.values()):
+        return None
+    names = ", ".join(op.__name__ for op in ops)
+    return (
+        f"cross_compile: expected an op with a kernel type for CUDA, received {names} with the kernel types "
+        f"{sorted(types)}; choose another op, or leave the names out to compile every program"
+    )
 
 
 def targets() -> list[Target]:
