@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import tileops_testing.catalog  # noqa: F401 - pytester forgets modules first imported within a test, torch does not
 from tileops_testing.matrix import MatrixRow, digest_of, matrix_path, write
 
 pytest_plugins = ["pytester"]
