@@ -54,6 +54,6 @@ def test_a_mistake_of_a_shared_type_is_reported_once(tmp_path: Path) -> None:
     entry = MISTAKES[0].with_name("no_rows.yaml").read_text()
     found = problems(tmp_path, one=entry.replace("ToyFwdOp", "OneFwdOp"), two=entry.replace("ToyFwdOp", "TwoFwdOp"))
     assert [problem for problem in found if ": no-rows: " not in problem] == [
-        "manifests/types.yaml:3:46: kind: unknown type Foo; declare it, or use a known type",
-        "manifests/types.yaml:3:55: sum-type: unknown name 'rowz'; did you mean 'rows'?",
+        "manifests/types.yaml:3:47: kind: unknown type Foo; declare it, or use a known type",
+        "manifests/types.yaml:3:56: sum-type: unknown name 'rowz'; did you mean 'rows'?",
     ]

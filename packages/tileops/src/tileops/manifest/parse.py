@@ -92,12 +92,10 @@ def parse_sums(text: str, file: str) -> tuple[dict[str, SumType], list[Problem]]
     value = document.value if isinstance(document.value, dict) else {}
     if not isinstance(document.value, dict) and not document.problems:
         reader.report((), "structure", "a file of types is a mapping from names to sum types")
-    read = {name: reader.sum_type(reader.name(name, (name,)), declared, (name,)) for name, declared in value.items()}
-    sums = {name: found for name, found in read.items() if found}
+    read = [reader.sum_type(reader.name(name, (name,)), declared, (name,)) for name, declared in value.items()]
+    sums = {found.name: found for found in read if found is not None}
     problems = [*document.problems, *reader.problems]
-    for found in read.values():
-        if found is not None:
-            problems.extend(sum_problems(found, sums, source, ()))
+    problems += [problem for found in sums.values() for problem in sum_problems(found, sums, source, ())]
     return {name: sound(found) for name, found in sums.items()}, problems
 
 

@@ -29,10 +29,9 @@ def problems(entry: OpEntry, plan: SignaturePlan) -> Iterator[Problem]:
         yield entry.source.problem((entry.name,), "no-rows", "the entry has no workload row", "add a model's call")
         return
     if entry.roofline is not None and entry.roofline.func is not None:
-        try:
-            roofline.cost_function(entry.roofline.func)
-        except ExpressionError as error:
-            yield entry.source.problem((entry.name, "roofline", "func"), "roofline", str(error), "mend the dotted name")
+        message = _wrong_function(entry.roofline.func)
+        if message:
+            yield entry.source.problem((entry.name, "roofline", "func"), "roofline", message, "mend the dotted name")
             return
     seen: set[str] = set()
     ids: set[str] = set()
@@ -68,6 +67,17 @@ def _row(entry: OpEntry, plan: SignaturePlan, row: WorkloadRow, path: Path) -> I
             if str(error) not in said:
                 yield entry.source.problem(here, "workload-row", f"row {row.label}: {error}", "mend the row")
             said.add(str(error))
+
+
+def _wrong_function(name: str) -> str:
+    """Return why a dotted name is no cost function of this package, or nothing; others are not even imported."""
+    if not name.startswith("tileops."):
+        return f"{name} is no function of this package"
+    try:
+        roofline.cost_function(name)
+    except ExpressionError as error:
+        return str(error)
+    return ""
 
 
 def _repeated(entry: OpEntry, row: WorkloadRow, path: Path, ids: set[str]) -> Iterator[Problem]:
