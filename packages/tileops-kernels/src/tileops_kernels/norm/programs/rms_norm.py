@@ -6,7 +6,16 @@ which must divide the row; vector `k` of a row belongs to thread `k % lanes`. Ro
 
 import tilelang.language as T  # noqa: N812
 
-from tileops_kernels.macros.cuda_rows import KEEP_PACKED, add_over_lanes, keep_packed, warps_of
+from tileops_kernels.macros.cuda_rows import (
+    KEEP_PACKED,
+    add_over_lanes,
+    keep_packed,
+    read_parameter,
+    read_vectors,
+    warps_of,
+    write_vector,
+)
+from tileops_kernels.macros.row_signatures import program_of_rows
 
 
 def rms_norm_on_chip(n, dtype, weighted, vector, lanes, rows, blocks):
@@ -17,80 +26,41 @@ def rms_norm_on_chip(n, dtype, weighted, vector, lanes, rows, blocks):
     """
     m = T.dynamic("m", "int64")
     steps = -(-n // (vector * lanes))
-    whole = n % (vector * lanes) == 0
+    step = vector * lanes
+    whole = n % step == 0
 
     @T.macro
-    def read_row(X, row, lane, x):
-        for k in T.unroll(steps):
-            j = (k * lanes + lane) * vector
-            if (whole or j < n) and (rows == 1 or row < m):
-                for v in T.vectorized(vector):
-                    x[k, v] = X[row, j + v]
-
-    @T.macro
-    def read_weight(W, lane, w):
-        for k in T.unroll(steps):
-            j = (k * lanes + lane) * vector
-            if whole or j < n:
-                for v in T.vectorized(vector):
-                    w[k, v] = W[j + v]
-
-    @T.macro
-    def reciprocal_root(x, slot, lane, scale, partial, eps):
-        scale[0] = T.float32(0)
-        for k in T.unroll(steps):
-            if whole or (k * lanes + lane) * vector < n:
-                for v in T.unroll(vector):
-                    scale[0] += T.cast(x[k, v], "float32") * T.cast(x[k, v], "float32")
-        add_over_lanes(scale, partial, slot, lane, lanes)
-        scale[0] = T.rsqrt(scale[0] / n + eps)
-
-    @T.macro
-    def write_vector(Y, row, lane, x, k):
-        j = (k * lanes + lane) * vector
-        if (whole or j < n) and (rows == 1 or row < m):
-            for v in T.vectorized(vector):
-                Y[row, j + v] = x[k, v]
-
-    @T.prim_func
-    def weighted_rows(X: T.Tensor[(m, n), dtype], W: T.Tensor[(n,), dtype], Y: T.Tensor[(m, n), dtype], eps: T.float32):
+    def normalize(X, W, B, Y, eps):
         with T.Kernel(T.ceildiv(m, rows), threads=rows * lanes, prelude=KEEP_PACKED) as block:
             thread = T.get_thread_binding(0)
             slot, lane = thread // lanes, thread % lanes
+            first = lane * vector
             row = T.cast(block, "int64") * rows + slot
             x = T.alloc_local((steps, vector), dtype)
             w = T.alloc_local((steps, vector), dtype)
             scale = T.alloc_local((1,), "float32")
             partial = T.alloc_shared((rows, warps_of(lanes)), "float32")
             T.annotate_min_blocks_per_sm(blocks)
-            read_row(X, row, lane, x)
-            read_weight(W, lane, w)
-            reciprocal_root(x, slot, lane, scale, partial, eps)
+            read_vectors(x, steps, vector, X, row, first, step, n, whole, rows == 1 or row < m)
+            if weighted:
+                read_parameter(w, steps, vector, W, first, step, n, whole)
+            scale[0] = T.float32(0)
+            for k in T.unroll(steps):
+                if whole or first + k * step < n:
+                    for v in T.unroll(vector):
+                        scale[0] += T.cast(x[k, v], "float32") * T.cast(x[k, v], "float32")
+            add_over_lanes(scale, partial, slot, lane, lanes)
+            scale[0] = T.rsqrt(scale[0] / n + eps)
             for k in T.unroll(steps):
                 keep_packed(x, k)
                 for v in T.unroll(vector):
-                    x[k, v] = T.cast(T.cast(x[k, v], "float32") * scale[0] * T.cast(w[k, v], "float32"), dtype)
-                write_vector(Y, row, lane, x, k)
+                    y = T.cast(x[k, v], "float32") * scale[0]
+                    if weighted:
+                        y = y * T.cast(w[k, v], "float32")
+                    x[k, v] = T.cast(y, dtype)
+                write_vector(x, k, vector, Y, row, first, step, n, whole, rows == 1 or row < m)
 
-    @T.prim_func
-    def plain_rows(X: T.Tensor[(m, n), dtype], Y: T.Tensor[(m, n), dtype], eps: T.float32):
-        with T.Kernel(T.ceildiv(m, rows), threads=rows * lanes, prelude=KEEP_PACKED) as block:
-            thread = T.get_thread_binding(0)
-            slot, lane = thread // lanes, thread % lanes
-            row = T.cast(block, "int64") * rows + slot
-            x = T.alloc_local((steps, vector), dtype)
-            scale = T.alloc_local((1,), "float32")
-            partial = T.alloc_shared((rows, warps_of(lanes)), "float32")
-            T.annotate_min_blocks_per_sm(blocks)
-            read_row(X, row, lane, x)
-            reciprocal_root(x, slot, lane, scale, partial, eps)
-            for k in T.unroll(steps):
-                keep_packed(x, k)
-                for v in T.unroll(vector):
-                    x[k, v] = T.cast(T.cast(x[k, v], "float32") * scale[0], dtype)
-                write_vector(Y, row, lane, x, k)
-
-    return weighted_rows if weighted else plain_rows
+    return program_of_rows(normalize, (m, n), (n,), dtype, weighted, False)
 
 
 def rms_norm_streaming(n, dtype, weighted, vector, lanes, rows, unroll):
@@ -99,47 +69,13 @@ def rms_norm_streaming(n, dtype, weighted, vector, lanes, rows, unroll):
     The second reading goes backwards, so that it begins with what the caches still hold.
     """
     m = T.dynamic("m", "int64")
-    chunk = vector * lanes * unroll
-    chunks = -(-n // chunk)
-    whole = n % chunk == 0
+    step = vector * lanes
+    length = step * unroll
+    chunks = -(-n // length)
+    whole = n % length == 0
 
     @T.macro
-    def read_chunk(X, row, lane, c, x):
-        for k in T.unroll(unroll):
-            j = c * chunk + (k * lanes + lane) * vector
-            if (whole or j < n) and (rows == 1 or row < m):
-                for v in T.vectorized(vector):
-                    x[k, v] = X[row, j + v]
-
-    @T.macro
-    def reciprocal_root(X, row, slot, lane, x, scale, partial, eps):
-        scale[0] = T.float32(0)
-        for c in T.serial(chunks):
-            read_chunk(X, row, lane, c, x)
-            for k in T.unroll(unroll):
-                if whole or c * chunk + (k * lanes + lane) * vector < n:
-                    for v in T.unroll(vector):
-                        scale[0] += T.cast(x[k, v], "float32") * T.cast(x[k, v], "float32")
-        add_over_lanes(scale, partial, slot, lane, lanes)
-        scale[0] = T.rsqrt(scale[0] / n + eps)
-
-    @T.macro
-    def read_weight(W, lane, c, w):
-        for k in T.unroll(unroll):
-            j = c * chunk + (k * lanes + lane) * vector
-            if whole or j < n:
-                for v in T.vectorized(vector):
-                    w[k, v] = W[j + v]
-
-    @T.macro
-    def write_vector(Y, row, lane, c, k, x):
-        j = c * chunk + (k * lanes + lane) * vector
-        if (whole or j < n) and (rows == 1 or row < m):
-            for v in T.vectorized(vector):
-                Y[row, j + v] = x[k, v]
-
-    @T.prim_func
-    def weighted_rows(X: T.Tensor[(m, n), dtype], W: T.Tensor[(n,), dtype], Y: T.Tensor[(m, n), dtype], eps: T.float32):
+    def normalize(X, W, B, Y, eps):
         with T.Kernel(T.ceildiv(m, rows), threads=rows * lanes) as block:
             thread = T.get_thread_binding(0)
             slot, lane = thread // lanes, thread % lanes
@@ -148,32 +84,27 @@ def rms_norm_streaming(n, dtype, weighted, vector, lanes, rows, unroll):
             w = T.alloc_local((unroll, vector), dtype)
             scale = T.alloc_local((1,), "float32")
             partial = T.alloc_shared((rows, warps_of(lanes)), "float32")
-            reciprocal_root(X, row, slot, lane, x, scale, partial, eps)
+            scale[0] = T.float32(0)
+            for c in T.serial(chunks):
+                first = c * length + lane * vector
+                read_vectors(x, unroll, vector, X, row, first, step, n, whole, rows == 1 or row < m)
+                for k in T.unroll(unroll):
+                    if whole or first + k * step < n:
+                        for v in T.unroll(vector):
+                            scale[0] += T.cast(x[k, v], "float32") * T.cast(x[k, v], "float32")
+            add_over_lanes(scale, partial, slot, lane, lanes)
+            scale[0] = T.rsqrt(scale[0] / n + eps)
             for back in T.serial(chunks):
-                c = chunks - 1 - back
-                read_chunk(X, row, lane, c, x)
-                read_weight(W, lane, c, w)
+                first = (chunks - 1 - back) * length + lane * vector
+                read_vectors(x, unroll, vector, X, row, first, step, n, whole, rows == 1 or row < m)
+                if weighted:
+                    read_parameter(w, unroll, vector, W, first, step, n, whole)
                 for k in T.unroll(unroll):
                     for v in T.unroll(vector):
-                        x[k, v] = T.cast(T.cast(x[k, v], "float32") * scale[0] * T.cast(w[k, v], "float32"), dtype)
-                    write_vector(Y, row, lane, c, k, x)
+                        y = T.cast(x[k, v], "float32") * scale[0]
+                        if weighted:
+                            y = y * T.cast(w[k, v], "float32")
+                        x[k, v] = T.cast(y, dtype)
+                    write_vector(x, k, vector, Y, row, first, step, n, whole, rows == 1 or row < m)
 
-    @T.prim_func
-    def plain_rows(X: T.Tensor[(m, n), dtype], Y: T.Tensor[(m, n), dtype], eps: T.float32):
-        with T.Kernel(T.ceildiv(m, rows), threads=rows * lanes) as block:
-            thread = T.get_thread_binding(0)
-            slot, lane = thread // lanes, thread % lanes
-            row = T.cast(block, "int64") * rows + slot
-            x = T.alloc_local((unroll, vector), dtype)
-            scale = T.alloc_local((1,), "float32")
-            partial = T.alloc_shared((rows, warps_of(lanes)), "float32")
-            reciprocal_root(X, row, slot, lane, x, scale, partial, eps)
-            for back in T.serial(chunks):
-                c = chunks - 1 - back
-                read_chunk(X, row, lane, c, x)
-                for k in T.unroll(unroll):
-                    for v in T.unroll(vector):
-                        x[k, v] = T.cast(T.cast(x[k, v], "float32") * scale[0], dtype)
-                    write_vector(Y, row, lane, c, k, x)
-
-    return weighted_rows if weighted else plain_rows
+    return program_of_rows(normalize, (m, n), (n,), dtype, weighted, False)
