@@ -140,6 +140,14 @@ REFUSED: list[tuple[Callable[[], object], type[SignatureError], str]] = [
         "AlibiFwdOp: seq_len: expected seq_len >= 0, received seq_len=-4; pass seq_len for which it holds",
     ),
     (
+        lambda: construct("AlibiFwdOp", seq_len=4, num_heads=2, device="nowhere"),
+        ParameterError,
+        (
+            "AlibiFwdOp: device: expected device | None, received 'nowhere'; "
+            "pass a torch.device, or the name or index of one"
+        ),
+    ),
+    (
         lambda: construct("AlibiFwdOp", seq_len=4, num_heads=2, out_dtype=torch.int8),
         ParameterError,
         "AlibiFwdOp: out_dtype: expected float16 | bfloat16 | float32, received int8; pass one of these dtypes",

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from tileops.errors import ArgumentError, DeviceError, LayoutError, ManifestError, ShapeError
+from tileops.errors import ArgumentError, DeviceError, ExpressionError, LayoutError, ManifestError, ShapeError
+from tileops.manifest import roofline
 from tileops.manifest.parse import parse_entry
 from tileops.manifest.plan import SignaturePlan, build_plan
 from tileops.manifest.record import SignatureCall, Traffic
@@ -195,3 +196,48 @@ def test_an_index_of_an_optional_tensor_is_solved_by_whichever_is_there() -> Non
     assert called(plan, x, None, None).indices == {"N": 2}
     with pytest.raises(ShapeError, match=r"b: expected shape \[3\] for M=3, received \[4\]; pass b of shape \[3\]"):
         called(plan, x, three, four)
+
+
+ADDED = (
+    "  forall: {N: Dim}\n"
+    "  inputs:\n"
+    "    x: {dtype: float16, shape: '[N]'}\n"
+    "    w: {dtype: float32, shape: '[N]', optional: true}\n"
+    "  outputs: {y: {dtype: float16, shape: '[N]'}}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("stated", "expected"),
+    [
+        ("{flops: N}", (8, 8 * 2 + 8 * 2 + 8 * 4)),
+        ("{flops: 2 * N, bytes: 3 * bytes(x) + bytes(w) + N}", (16, 3 * 16 + 32 + 8)),
+        ("{flops: N if present(w) else 0, bytes: bytes(y)}", (8, 16)),
+    ],
+)
+def test_a_stated_cost(stated: str, expected: tuple[int, int]) -> None:
+    """Bytes are each tensor once where nothing is stated; bytes(x) is the size of a tensor, 0 for an absent one."""
+    plan = build_plan(parse_entry(f"signature:\n{ADDED}roofline: {stated}", "ToyFwdOp", family="toy"))
+    record = called(plan, torch.empty(8, dtype=torch.float16), torch.empty(8))
+    assert (roofline.flops(record), roofline.bytes_moved(record)) == expected
+    without = called(plan, torch.empty(8, dtype=torch.float16), None)
+    assert roofline.bytes_moved(without) == expected[1] - (0 if "bytes(y)" in stated else 32)
+
+
+@pytest.mark.parametrize(
+    ("stated", "message"),
+    [
+        ("", "ToyFwdOp: the manifest states no roofline"),
+        ("roofline: {flops: N - 9}", "ToyFwdOp: N - 9 gives -1, not a count"),
+        ("roofline: {func: tileops.manifest.costs.nothing}", "tileops.manifest.costs.nothing is no function"),
+        ("roofline: {func: no_such_package.f}", "no_such_package.f cannot be imported: No module named"),
+        ("roofline: {func: builtins.repr}", "builtins.repr gives "),
+    ],
+)
+def test_a_cost_that_is_not_there(stated: str, message: str) -> None:
+    """A cost that is not stated, that is no count, or whose function does not give one is an error."""
+    plan = build_plan(parse_entry(f"signature:\n{ADDED}{stated}", "ToyFwdOp", family="toy"))
+    record = called(plan, torch.empty(8, dtype=torch.float16), None)
+    with pytest.raises(ExpressionError) as caught:
+        roofline.flops(record)
+    assert str(caught.value).startswith(message)

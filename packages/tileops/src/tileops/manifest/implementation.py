@@ -18,7 +18,7 @@ def problems(entry: OpEntry, plan: SignaturePlan) -> Iterator[Problem]:
     module = f"tileops.{entry.family}"
     try:
         found: object = getattr(importlib.import_module(module), entry.name, None)
-    except ModuleNotFoundError as error:
+    except (ImportError, ValueError) as error:
         yield entry.source.problem(path, "class", f"{error}", f"add the package {module}")
         return
     if not isinstance(found, type):
@@ -42,6 +42,10 @@ def reference(entry: OpEntry) -> Iterator[Problem]:
     if entry.ref_api is None:
         return
     parts = entry.ref_api.split(".")
+    if not all(part.isidentifier() for part in parts):
+        message = f"{entry.ref_api!r} is no dotted name"
+        yield entry.source.problem((entry.name, "ref_api"), "ref-api", message, "write it as in torch.matmul")
+        return
     try:
         found: object = importlib.import_module(parts[0])
     except ImportError:

@@ -60,7 +60,7 @@ def spell(tree: Expression | Spread) -> str:  # noqa: C901, PLR0911, PLR0912 - o
         case Tuple(items):
             return "(" + ", ".join(map(spell, items)) + (",)" if len(items) == 1 else ")")
         case Comprehension(body, target, sequence):
-            return f"{spell(body)} for {target} in {spell(sequence)}"
+            return f"{spell(body)} for {target} in {_inner(sequence)}"
 
 
 def _term(tree: Expression, rank: int) -> str:
