@@ -19,35 +19,22 @@ def storage_dtype(dtype):
 
 @T.macro
 def load_block(source, row, column, target, width, dtype):
-    """target[0:width] = source[row, column : column + width] as float32."""
-    if dtype == "float16":
-        T.evaluate(
-            T.call_extern(
-                "int32", "tileops_load_float16", T.address_of(source[row, column]), T.address_of(target[0]), width
-            )
+    """target[0:width] = source[row, column : column + width] as float32; nothing checks that these elements exist.
+
+    `width`, here and below, may be known only when the program runs.
+    """
+    T.evaluate(
+        T.call_extern(
+            "int32", f"tileops_load_{dtype}", T.address_of(source[row, column]), T.address_of(target[0]), width
         )
-    elif dtype == "bfloat16":
-        for i in T.serial(width):
-            target[i] = T.reinterpret(T.cast(source[row, column + i], "int32") << 16, "float32")
-    else:
-        for i in T.serial(width):
-            target[i] = source[row, column + i]
+    )
 
 
 @T.macro
 def store_block(source, target, row, column, width, dtype):
     """target[row, column : column + width] = source[0:width], rounded to nearest even; NaN stays NaN."""
-    if dtype == "float16":
-        T.evaluate(
-            T.call_extern(
-                "int32", "tileops_store_float16", T.address_of(source[0]), T.address_of(target[row, column]), width
-            )
+    T.evaluate(
+        T.call_extern(
+            "int32", f"tileops_store_{dtype}", T.address_of(source[0]), T.address_of(target[row, column]), width
         )
-    elif dtype == "bfloat16":
-        for i in T.serial(width):
-            bits = T.reinterpret(source[i], "uint32")
-            rounded = (bits + T.uint32(0x7FFF) + ((bits >> T.uint32(16)) & T.uint32(1))) >> T.uint32(16)
-            target[row, column + i] = T.cast(T.if_then_else(T.isnan(source[i]), T.uint32(0x7FC0), rounded), "int16")
-    else:
-        for i in T.serial(width):
-            target[row, column + i] = source[i]
+    )
