@@ -47,12 +47,15 @@ def stem_of(op: str) -> str:
 def case_of_row(op: type[Op], entry: OpEntry, row: WorkloadRow, dtypes: Mapping[str, str]) -> Case:
     """Return the case of one row in one of its dtype cases; the indices that a call decides are its free sizes."""
     found = workloads.instantiate(entry, row, dtypes)
+    reference = reference_for(entry.name, entry.family)
 
     def inputs(sizes: Sizes) -> Mapping[str, TensorInput | None]:
         resized = msgspec.structs.replace(row, values={**row.values, **sizes})
         tensors = workloads.instantiate(entry, resized, dtypes).tensors
         return {
-            name: None if tensor is None else TensorInput(shape=tuple(tensor.shape), dtype=tensor.dtype)
+            name: None
+            if tensor is None
+            else TensorInput(shape=tuple(tensor.shape), dtype=tensor.dtype, values=reference.values.get(name, "normal"))
             for name, tensor in tensors.items()
         }
 
@@ -61,7 +64,7 @@ def case_of_row(op: type[Op], entry: OpEntry, row: WorkloadRow, dtypes: Mapping[
         label=found.id,
         parameters=found.parameters,
         inputs=inputs,
-        reference=reference_for(entry.name, entry.family),
+        reference=reference,
         sizes={name: _size(row.values[name]) for name in row.values if name in entry.signature.forall},
     )
 

@@ -36,7 +36,9 @@ def add_block(x, width, counts, means, squares, block_means, block_squares):
             block_means[lane] = block_means[lane] / terms
         for k in T.serial(width // LANES):
             for lane in T.serial(LANES):
-                block_squares[lane] += (x[k * LANES + lane] - block_means[lane]) * (x[k * LANES + lane] - block_means[lane])
+                block_squares[lane] += (x[k * LANES + lane] - block_means[lane]) * (
+                    x[k * LANES + lane] - block_means[lane]
+                )
         for lane in T.serial(LANES):
             share = terms / (counts[lane] + terms)
             difference = block_means[lane] - means[lane]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
+
+from tileops_testing.inputs import Values
 
 __all__ = ["Expected", "Reference"]
 
@@ -34,12 +36,14 @@ class Reference:
         roundings: How often the op rounds a value to the output's dtype on the way.
         terms: For an op whose terms may cancel, called as the function is: what the absolute values of the terms behind
             each output element add up to, None for an output without such sums.
+        values: By input, what it holds where deviates from a normal distribution would make no sense.
     """
 
     function: Callable[..., Tensor | tuple[Tensor | None, ...] | None]
     summed: Callable[[Mapping[str, object]], int] = _one_term
     roundings: int = 1
     terms: Callable[..., Tensor | tuple[Tensor | None, ...]] | None = None
+    values: Mapping[str, Values] = field(default_factory=dict)
 
     def outputs(self, inputs: tuple[Tensor | None, ...], parameters: Mapping[str, object]) -> tuple[Tensor | None, ...]:
         """Return the reference's results for one call, always as a tuple."""

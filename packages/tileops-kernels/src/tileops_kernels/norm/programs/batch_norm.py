@@ -137,9 +137,7 @@ def batch_norm_training(dtype, vector, lanes, slots, unroll):
                 entry = T.truncdiv(piece, parts) * slots + slot
                 first = T.truncmod(piece, parts) * (lanes * unroll) + lane
                 read_plane(x, unroll, vector, X, entry, channel, first, lanes, length, entry < batch)
-                add_vectors(
-                    moments, chunk, x, unroll, vector, first, lanes, length, False, entry < batch, False
-                )
+                add_vectors(moments, chunk, x, unroll, vector, first, lanes, length, False, entry < batch, False)
             moments_over_lanes(moments, sums, means, squares, 0, thread, threads)
             if thread == 0:
                 P[split, channel, 0] = moments[0]

@@ -54,9 +54,7 @@ def batch_norm_planes(dtype, training):
             if training:
                 clear_lanes(counts, means, squares)
                 for entry in T.serial(batch):
-                    add_plane(
-                        X, entry, channel * length, length, x, counts, means, squares, block_means, block_squares
-                    )
+                    add_plane(X, entry, channel * length, length, x, counts, means, squares, block_means, block_squares)
                 moments_over_lanes(counts, means, squares, result)
                 affine[0] = result[1] + result[2]
                 affine[1] = T.rsqrt(result[3] / result[0] + eps)
@@ -115,7 +113,9 @@ def batch_norm_columns(dtype, training):
         if flags & 4 != 0:
             for c in T.serial(width):
                 M[first + c] = momentum * means[c] + (T.float32(1) - momentum) * M[first + c]
-                V[first + c] = momentum * (scales[c] / (count - T.float32(1))) + (T.float32(1) - momentum) * V[first + c]
+                V[first + c] = (
+                    momentum * (scales[c] / (count - T.float32(1))) + (T.float32(1) - momentum) * V[first + c]
+                )
         for c in T.serial(width):
             scales[c] = T.rsqrt(scales[c] / count + eps)
 
