@@ -1,4 +1,4 @@
-"""Mean and squared deviations on a CPU, of LANES interleaved parts of a row, merged so that a large mean costs no digits.
+"""Mean and squared deviations on a CPU, of LANES interleaved parts of a row, so that a large mean costs no digits.
 
 `counts`, `means` and `squares` are float32 (LANES,): for each part, how many elements were seen, their mean, and the
 sum of their squared deviations from it.
@@ -69,5 +69,4 @@ def moments_over_lanes(counts, means, squares, result):
         result[3] += squares[lane] + counts[lane] * (means[lane] - result[1]) * (means[lane] - result[1])
     result[2] = result[2] / result[0]
     result[3] = result[3] - result[0] * result[2] * result[2]
-    if result[3] < T.float32(0):
-        result[3] = T.float32(0)
+    result[3] = T.if_then_else(result[3] < T.float32(0), T.float32(0), result[3])

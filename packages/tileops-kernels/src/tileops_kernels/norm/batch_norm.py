@@ -91,7 +91,7 @@ class _CUDAPlanes(Kernel[PlanesCallT]):
         return [Program.of(_CUDA_PROGRAMS, self.builder, dtype=DTYPES[self.call.dtype], **asdict(self.settings))]
 
     def _planes(self, x: Tensor) -> Tensor:
-        """x as (batch, channels, vectors, vector) with plain strides, from an address that is a multiple of 16."""
+        """The planes of x as (batch, channels, vectors, vector), with plain strides and at a multiple of 16 bytes."""
         batch, channels = x.shape[:2]
         vector = self.settings.vector
         vectors = x.numel() // (batch * channels * vector)

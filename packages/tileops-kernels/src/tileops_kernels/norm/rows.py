@@ -92,6 +92,7 @@ def _lanes(vectors: int) -> int:
 
 
 def dtype_refusal(dtype: torch.dtype) -> str | None:
+    """None for the dtypes that every norm kernel serves, else the reason."""
     if dtype in DTYPES:
         return None
     return f"serves {', '.join(DTYPES.values())}, not {str(dtype).removeprefix('torch.')}"

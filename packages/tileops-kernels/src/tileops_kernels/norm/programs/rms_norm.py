@@ -30,7 +30,7 @@ def rms_norm_on_chip(n, dtype, weighted, vector, lanes, rows, blocks):
     whole = n % step == 0
 
     @T.macro
-    def normalize(X, W, B, Y, eps):
+    def normalize(X, W, _B, Y, eps):
         with T.Kernel(T.ceildiv(m, rows), threads=rows * lanes, prelude=KEEP_PACKED) as block:
             thread = T.get_thread_binding(0)
             slot, lane = thread // lanes, thread % lanes
@@ -75,7 +75,7 @@ def rms_norm_streaming(n, dtype, weighted, vector, lanes, rows, unroll):
     whole = n % length == 0
 
     @T.macro
-    def normalize(X, W, B, Y, eps):
+    def normalize(X, W, _B, Y, eps):
         with T.Kernel(T.ceildiv(m, rows), threads=rows * lanes) as block:
             thread = T.get_thread_binding(0)
             slot, lane = thread // lanes, thread % lanes

@@ -47,7 +47,7 @@ def rms_norm_rows(n, dtype, weighted):
         store_block(x, Y, row, column, width, dtype)
 
     @T.macro
-    def normalize(X, W, B, Y, eps):
+    def normalize(X, W, _B, Y, eps):
         with T.Kernel(m) as row:
             sums = T.alloc_local((LANES,), "float32")
             scale = T.alloc_local((1,), "float32")
