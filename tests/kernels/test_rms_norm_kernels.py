@@ -288,6 +288,14 @@ def test_single_elements_have_unit_strides(monkeypatch: pytest.MonkeyPatch) -> N
     assert rows.stride() == (1, 1)
 
 
+@pytest.mark.parametrize("n", [36326, 50257])
+def test_long_rows_of_float16_build_on_a_cpu(n: int) -> None:
+    """Lengths at which TileLang cannot simplify the address of an element inside a row, vocabularies among them."""
+    x = torch.ones(2, n, dtype=torch.float16)
+
+    assert torch.equal(rms_norm_kernels().entry(cpu_call(n, torch.float16, 0.0))(x, None), x)
+
+
 def test_no_rows_launch_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call without rows returns without building or launching."""
     launches = Launches(monkeypatch)

@@ -15,8 +15,9 @@ typedef float tileops_native_float8 __attribute__((vector_size(32)));
 typedef short tileops_short8 __attribute__((vector_size(16), aligned(2), may_alias));
 typedef short tileops_native_short8 __attribute__((vector_size(16)));
 
-// target[0:count] = float32 values of the float16 bits source[0:count]
-static inline int32_t tileops_load_float16(int16_t *source, float *target, int32_t count) {
+// target[0:count] = float32 values of the float16 bits source[offset : offset + count]
+static inline int32_t tileops_load_float16(int16_t *source, int64_t offset, float *target, int32_t count) {
+  source += offset;
   int32_t i = 0;
   for (; i + 8 <= count; i += 8) {
     tileops_native_short8 bits = *(tileops_short8 *)(source + i);
@@ -31,8 +32,9 @@ static inline int32_t tileops_load_float16(int16_t *source, float *target, int32
   return 0;
 }
 
-// target[0:count] = float16 bits of source[0:count], rounded to nearest even
-static inline int32_t tileops_store_float16(float *source, int16_t *target, int32_t count) {
+// target[offset : offset + count] = float16 bits of source[0:count], rounded to nearest even
+static inline int32_t tileops_store_float16(float *source, int16_t *target, int64_t offset, int32_t count) {
+  target += offset;
   int32_t i = 0;
   for (; i + 8 <= count; i += 8) {
     tileops_native_float8 values = *(tileops_float8 *)(source + i);
@@ -51,13 +53,15 @@ static inline int32_t tileops_store_float16(float *source, int16_t *target, int3
 
 typedef _Float16 tileops_float16 __attribute__((may_alias));
 
-static inline int32_t tileops_load_float16(int16_t *source, float *target, int32_t count) {
+static inline int32_t tileops_load_float16(int16_t *source, int64_t offset, float *target, int32_t count) {
+  source += offset;
   const tileops_float16 *values = (const tileops_float16 *)source;
   for (int32_t i = 0; i < count; ++i) target[i] = (float)values[i];
   return 0;
 }
 
-static inline int32_t tileops_store_float16(float *source, int16_t *target, int32_t count) {
+static inline int32_t tileops_store_float16(float *source, int16_t *target, int64_t offset, int32_t count) {
+  target += offset;
   tileops_float16 *values = (tileops_float16 *)target;
   for (int32_t i = 0; i < count; ++i) values[i] = (_Float16)source[i];
   return 0;
@@ -65,33 +69,37 @@ static inline int32_t tileops_store_float16(float *source, int16_t *target, int3
 
 #endif
 
-// target[0:count] = float32 values of the bfloat16 bits source[0:count]
-static inline int32_t tileops_load_bfloat16(int16_t *__restrict__ source, float *__restrict__ target, int32_t count) {
+// target[0:count] = float32 values of the bfloat16 bits source[offset : offset + count]
+static inline int32_t tileops_load_bfloat16(int16_t *__restrict__ source, int64_t offset, float *__restrict__ target,
+                                            int32_t count) {
   for (int32_t i = 0; i < count; ++i) {
-    uint32_t bits = (uint32_t)(uint16_t)source[i] << 16;
+    uint32_t bits = (uint32_t)(uint16_t)source[offset + i] << 16;
     __builtin_memcpy(target + i, &bits, sizeof bits);
   }
   return 0;
 }
 
-// target[0:count] = bfloat16 bits of source[0:count], rounded to nearest even; NaN stays NaN
-static inline int32_t tileops_store_bfloat16(float *__restrict__ source, int16_t *__restrict__ target, int32_t count) {
+// target[offset : offset + count] = bfloat16 bits of source[0:count], rounded to nearest even; NaN stays NaN
+static inline int32_t tileops_store_bfloat16(float *__restrict__ source, int16_t *__restrict__ target, int64_t offset,
+                                             int32_t count) {
   for (int32_t i = 0; i < count; ++i) {
     uint32_t bits;
     __builtin_memcpy(&bits, source + i, sizeof bits);
     uint32_t rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
-    target[i] = (int16_t)(source[i] != source[i] ? 0x7FC0u : rounded);
+    target[offset + i] = (int16_t)(source[i] != source[i] ? 0x7FC0u : rounded);
   }
   return 0;
 }
 
-static inline int32_t tileops_load_float32(float *__restrict__ source, float *__restrict__ target, int32_t count) {
-  for (int32_t i = 0; i < count; ++i) target[i] = source[i];
+static inline int32_t tileops_load_float32(float *__restrict__ source, int64_t offset, float *__restrict__ target,
+                                           int32_t count) {
+  for (int32_t i = 0; i < count; ++i) target[i] = source[offset + i];
   return 0;
 }
 
-static inline int32_t tileops_store_float32(float *__restrict__ source, float *__restrict__ target, int32_t count) {
-  for (int32_t i = 0; i < count; ++i) target[i] = source[i];
+static inline int32_t tileops_store_float32(float *__restrict__ source, float *__restrict__ target, int64_t offset,
+                                            int32_t count) {
+  for (int32_t i = 0; i < count; ++i) target[offset + i] = source[i];
   return 0;
 }
 

@@ -1,6 +1,7 @@
 """Blocks of a row on a CPU: reading them into float32 locals and writing them back in the storage dtype.
 
-TileLang's C backend has no 16-bit floats, so these tensors are passed as int16 bits.
+TileLang's C backend has no 16-bit floats, so these tensors are passed as int16 bits. Helpers in C are given a tensor's
+first element and an offset: TileLang 0.1.15 fails to simplify the address of an element far into a long row.
 """
 
 import tilelang.language as T  # noqa: N812
@@ -25,7 +26,12 @@ def load_block(source, row, column, target, width, dtype):
     """
     T.evaluate(
         T.call_extern(
-            "int32", f"tileops_load_{dtype}", T.address_of(source[row, column]), T.address_of(target[0]), width
+            "int32",
+            f"tileops_load_{dtype}",
+            T.address_of(source[0, 0]),
+            T.cast(row, "int64") * source.shape[1] + column,
+            T.address_of(target[0]),
+            width,
         )
     )
 
@@ -35,6 +41,11 @@ def store_block(source, target, row, column, width, dtype):
     """target[row, column : column + width] = source[0:width], rounded to nearest even; NaN stays NaN."""
     T.evaluate(
         T.call_extern(
-            "int32", f"tileops_store_{dtype}", T.address_of(source[0]), T.address_of(target[row, column]), width
+            "int32",
+            f"tileops_store_{dtype}",
+            T.address_of(source[0]),
+            T.address_of(target[0, 0]),
+            T.cast(row, "int64") * target.shape[1] + column,
+            width,
         )
     )
