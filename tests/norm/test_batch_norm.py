@@ -179,7 +179,10 @@ def test_one_running_statistic_is_refused(tileops_device: torch.device) -> None:
             "BatchNormFwdOp: running_var: expected a Tensor, received None; it is required exactly when "
             "present(running_mean): pass it"
         ),
-        "BatchNormFwdOp: running_var: expected None, received a Tensor; it is required exactly when present(running_mean): leave it out",
+        (
+            "BatchNormFwdOp: running_var: expected None, received a Tensor; it is required exactly when "
+            "present(running_mean): leave it out"
+        ),
     ]
 
 
@@ -195,7 +198,7 @@ def test_half_precision_affine_is_refused(tileops_device: torch.device) -> None:
 
 @pytest.mark.parametrize("shape", [(3,), ()], ids=str)
 def test_x_without_channels_is_refused(shape: tuple[int, ...], tileops_device: torch.device) -> None:
-    """x has a batch axis and a channel axis at least."""
+    """An x without a batch axis and a channel axis is refused."""
     with pytest.raises(ShapeError) as failure:
         BatchNormFwdOp(training=True)(torch.ones(shape, device=tileops_device))
     assert str(failure.value) == (

@@ -43,13 +43,17 @@ def test_operator_names() -> None:
     [
         (
             PLAIN,
-            (f"{PLAIN}(Tensor x, Tensor? running_mean, Tensor? running_var, Tensor? weight, Tensor? bias, "
-            "str instance_key) -> Tensor"),
+            (
+                f"{PLAIN}(Tensor x, Tensor? running_mean, Tensor? running_var, Tensor? weight, Tensor? bias, "
+                "str instance_key) -> Tensor"
+            ),
         ),
         (
             WRITING,
-            (f"{WRITING}(Tensor x, Tensor(a1!) running_mean, Tensor(a2!) running_var, Tensor? weight, Tensor? bias, "
-            "str instance_key) -> Tensor"),
+            (
+                f"{WRITING}(Tensor x, Tensor(a1!) running_mean, Tensor(a2!) running_var, Tensor? weight, Tensor? bias, "
+                "str instance_key) -> Tensor"
+            ),
         ),
     ],
 )

@@ -28,6 +28,8 @@ class LayerNormOnChipKernel(LayerNormCUDAKernel, OnChipRows):
     """LayerNorm with the whole row in registers: read once, written once."""
 
     preferred_over: ClassVar[frozenset[str]] = frozenset({"layer_norm_streaming"})
+    threads: ClassVar[int] = 512
+    """A bias is held beside the weight, for which 85 registers a thread would not do."""
 
 
 class LayerNormStreamingKernel(LayerNormCUDAKernel, StreamedRows):

@@ -55,18 +55,18 @@ def vector_width(call: LayerNormCall) -> int:
     return ACCESS_BYTES // call.dtype.itemsize
 
 
-def on_chip_settings(call: LayerNormCall) -> OnChipSettings:
+def on_chip_settings(call: LayerNormCall, *, threads: int = 768) -> OnChipSettings:
     """One access a thread for short rows, several rows a block; up to eight accesses a thread for longer ones.
 
     Few threads with many accesses each measured best on an H200 (docs/performance/rms_norm.md): 64 threads for 4096
-    half-precision elements, 96 for 5120, 128 for 8192, with registers for 768 threads on a multiprocessor.
+    half-precision elements, 96 for 5120, 128 for 8192, with registers for 768 `threads` on a multiprocessor.
     """
     vectors = call.n // vector_width(call)
     if vectors <= 128:
         lanes = _lanes(vectors)
         return OnChipSettings(lanes=lanes, rows=max(1, 128 // lanes), blocks=1)
     lanes = max(64, _lanes(-(-vectors // 8)))
-    return OnChipSettings(lanes=lanes, rows=1, blocks=max(1, 768 // lanes))
+    return OnChipSettings(lanes=lanes, rows=1, blocks=max(1, threads // lanes))
 
 
 def streaming_settings(call: LayerNormCall) -> StreamingSettings:
@@ -193,9 +193,12 @@ class CUDARows(RowNormKernel[cuda.CUDAFunction]):
 class OnChipRows(CUDARows):
     """The whole row in registers: read once, written once."""
 
+    threads: ClassVar[int] = 768
+    """Threads of a multiprocessor that are given registers: the more a thread holds, the fewer."""
+
     def __init__(self, call: LayerNormCall) -> None:
         super().__init__(call)
-        self.settings = on_chip_settings(call)
+        self.settings = on_chip_settings(call, threads=self.threads)
 
     @classmethod
     def refusal(cls, call: LayerNormCall) -> str | None:
