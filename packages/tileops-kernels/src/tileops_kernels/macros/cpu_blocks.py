@@ -6,6 +6,8 @@ first element and an offset: TileLang 0.1.15 fails to simplify the address of an
 
 import tilelang.language as T  # noqa: N812
 
+from tileops_kernels.macros.combining import accumulator
+
 BLOCK = 256
 """Elements of a block: 1 KiB of float32, which stays in the first-level cache beside the row."""
 
@@ -14,8 +16,27 @@ LANES = 32
 
 
 def storage_dtype(dtype):
-    """The TileLang dtype in which a CPU program takes tensors of `dtype`."""
-    return dtype if dtype == "float32" else "int16"
+    """The TileLang dtype in which a CPU program takes tensors of `dtype`: 16-bit floats as their bits."""
+    return {"float16": "int16", "bfloat16": "int16"}.get(dtype, dtype)
+
+
+def place(row, column):
+    """The indices of an element; `row` is one index, or a tuple of all before the last."""
+    return (*row, column) if isinstance(row, tuple) else (row, column)
+
+
+def start_of(tensor):
+    """The address of a tensor's first element."""
+    return T.address_of(tensor[(0,) * len(tensor.shape)])
+
+
+def offset_of(tensor, row, column):
+    """The elements that stand before an element of a tensor, in 64 bits."""
+    first, *others = place(row, column)
+    offset = T.cast(first, "int64")
+    for index, extent in zip(others, tensor.shape[1:], strict=True):
+        offset = offset * extent + index
+    return offset
 
 
 @T.macro
@@ -28,10 +49,10 @@ def load_block(source, row, column, target, width, dtype):
         T.call_extern(
             "int32",
             f"tileops_load_{dtype}",
-            T.address_of(source[0, 0]),
-            T.cast(row, "int64") * source.shape[1] + column,
+            start_of(source),
+            offset_of(source, row, column),
             T.address_of(target[0]),
-            width,
+            T.cast(width, "int32"),
         )
     )
 
@@ -39,13 +60,47 @@ def load_block(source, row, column, target, width, dtype):
 @T.macro
 def store_block(source, target, row, column, width, dtype):
     """target[row, column : column + width] = source[0:width], rounded to nearest even; NaN stays NaN."""
-    T.evaluate(
-        T.call_extern(
-            "int32",
-            f"tileops_store_{dtype}",
-            T.address_of(source[0]),
-            T.address_of(target[0, 0]),
-            T.cast(row, "int64") * target.shape[1] + column,
-            width,
+    if "float" in dtype:
+        T.evaluate(
+            T.call_extern(
+                "int32",
+                f"tileops_store_{dtype}",
+                T.address_of(source[0]),
+                start_of(target),
+                offset_of(target, row, column),
+                T.cast(width, "int32"),
+            )
         )
-    )
+    else:
+        for i in T.serial(width):
+            target[place(row, column + i)] = source[i]
+
+
+@T.macro
+def load_elements(source, row, column, target, floats, bits, width, dtype, through):
+    """target[0:width] = source[row, column : column + width], rounded to `through` and widened to its accumulator.
+
+    `floats` (as long as target, float32) and `bits` (one row as long, int16) serve conversions.
+    """
+    if through == "int64" and "float" in dtype:
+        load_block(source, row, column, floats, width, dtype)
+        for i in T.serial(width):
+            target[i] = T.cast(floats[i], "int64")
+    elif "float" in dtype:
+        load_block(source, row, column, target, width, dtype)
+    else:
+        for i in T.serial(width):
+            target[i] = T.cast(source[place(row, column + i)], accumulator(through))
+    if through in ("float16", "bfloat16") and through != dtype:
+        store_block(target, bits, 0, 0, width, through)
+        load_block(bits, 0, 0, target, width, through)
+
+
+@T.macro
+def store_elements(source, target, row, column, width, dtype):
+    """target[row, column : column + width] = source[0:width], an accumulator rounded to `dtype`."""
+    if dtype == "int64":
+        for i in T.serial(width):
+            target[place(row, column + i)] = source[i]
+    else:
+        store_block(source, target, row, column, width, dtype)

@@ -2,6 +2,8 @@
 
 import tilelang.language as T  # noqa: N812
 
+from tileops_kernels.macros.combining import combine
+
 WARP = 32
 
 
@@ -11,24 +13,30 @@ def warps_of(lanes):
 
 
 @T.macro
-def add_over_lanes(total, partial, slot, lane, lanes, count=1):
-    """total[i] = the sum of total[i] over the `lanes` threads of a row, in every one of them, for each i below count.
+def combine_over_lanes(operation, total, partial, slot, lane, lanes, count=1):
+    """total[i] = `operation` over total[i] of the `lanes` threads of a row, in each of them, for each i below count.
 
     `lanes` is a power of two below 32, or a multiple of 32. `partial` is shared, (rows in the block, count *
-    warps_of(lanes)); every thread of the block must arrive here, and only once in a program with the same `partial`.
+    warps_of(lanes)), and used by one such step of a program; every thread of the block must arrive here.
     """
     for i in T.unroll(count):
         for step in T.unroll(min(lanes, WARP).bit_length() - 1):
-            total[i] += T.shfl_xor(total[i], 1 << step)
+            total[i] = combine(operation, total[i], T.shfl_xor(total[i], 1 << step))
     if lanes > WARP:
         if lane % WARP == 0:
             for i in T.unroll(count):
                 partial[slot, i * warps_of(lanes) + lane // WARP] = total[i]
         T.sync_threads()
         for i in T.unroll(count):
-            total[i] = T.float32(0)
-            for warp in T.unroll(lanes // WARP):
-                total[i] += partial[slot, i * warps_of(lanes) + warp]
+            total[i] = partial[slot, i * warps_of(lanes)]
+            for warp in T.unroll(lanes // WARP - 1):
+                total[i] = combine(operation, total[i], partial[slot, i * warps_of(lanes) + warp + 1])
+
+
+@T.macro
+def add_over_lanes(total, partial, slot, lane, lanes, count=1):
+    """total[i] = the sum of total[i] over the `lanes` threads of a row, in each; see combine_over_lanes."""
+    combine_over_lanes("sum", total, partial, slot, lane, lanes, count)
 
 
 @T.macro

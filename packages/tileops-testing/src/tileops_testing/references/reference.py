@@ -32,8 +32,10 @@ class Reference:
     Attributes:
         function: Returns the op's outputs in float64 or float32, or as integers where the op does; an input that the
             op writes, it writes too.
-        summed: From the construction parameters, the number of terms in the longest sum behind one output element.
+        summed: From the construction parameters and the free sizes of a case, the number of terms in the longest sum
+            behind one output element.
         roundings: How often the op rounds a value to the output's dtype on the way.
+        values: What inputs hold in the cases of manifest rows, by name; ``normal`` deviates where nothing is said.
         terms: For an op whose terms may cancel, called as the function is: what the absolute values of the terms behind
             each output element add up to, None for an output without such sums.
         values: By input, what it holds where deviates from a normal distribution would make no sense.
@@ -42,6 +44,7 @@ class Reference:
     function: Callable[..., Tensor | tuple[Tensor | None, ...] | None]
     summed: Callable[[Mapping[str, object]], int] = _one_term
     roundings: int = 1
+    values: Mapping[str, Values] = field(default_factory=dict)
     terms: Callable[..., Tensor | tuple[Tensor | None, ...]] | None = None
     values: Mapping[str, Values] = field(default_factory=dict)
 

@@ -27,6 +27,7 @@ OpName: TypeAlias = Literal[
     "RoPELlama31FwdOp",
     "RoPENeoxPositionIdsFwdOp",
     "SinusoidalFwdOp",
+    "SoftmaxFwdOp",
     "SumFwdOp",
     "YaRNFwdOp",
 ]

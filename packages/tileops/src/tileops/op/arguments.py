@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
-from tileops.errors import ArgumentError
+from tileops.errors import ArgumentError, LayoutError
 
 if TYPE_CHECKING:
     from tileops.manifest.plan import SignaturePlan
@@ -82,8 +82,22 @@ def refuse_arguments(
             raise ArgumentError(f"{name}: {item}: expected a tensor, received nothing; {mend}")
         if not (isinstance(value, Tensor) or (value is None and item not in plan.required_inputs)):
             raise not_a_tensor(name, item, value)
+        if value is not None:
+            require_strided(name, item, value)
     if not (out is None or isinstance(out, Tensor)):
         raise not_a_tensor(name, "out", out)
+    if out is not None:
+        require_strided(name, "out", out)
+
+
+def require_strided(name: str, item: str, value: Tensor) -> None:
+    """Raise LayoutError for a sparse, nested or otherwise packed tensor, whose elements have no strides."""
+    if value.layout is not torch.strided or value.is_nested:
+        layout = "nested" if value.is_nested else str(value.layout).removeprefix("torch.")
+        raise LayoutError(
+            f"{name}: {item}: expected a strided tensor, received layout {layout}; pass {item} as a dense tensor, with "
+            "to_dense() where it is sparse and to_padded_tensor() where it is nested"
+        )
 
 
 def not_a_tensor(name: str, item: str, value: Any) -> ArgumentError:

@@ -13,7 +13,7 @@ from typing_extensions import deprecated
 
 from tileops.backend.discovery import Discovery
 from tileops.backend.process import PROCESS
-from tileops.errors import NoCallError
+from tileops.errors import NoCallError, ParameterError
 from tileops.manifest import registry
 from tileops.manifest.model import OpEntry
 from tileops.manifest.plan import SignaturePlan, build_plan
@@ -246,6 +246,20 @@ class Op:
     def signature_source(cls) -> str:
         """The code generated from this op's manifest entry."""
         return cls._plan.source
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Refuse a new value for a parameter that construction has settled: calls and compiled graphs rest on it."""
+        if "_construction" in self.__dict__ and name in self._construction.values.parameters:
+            raise ParameterError(
+                f"{type(self).__name__}: {name}: expected the value given at construction, received {value!r} later; "
+                f"construct another {type(self).__name__}"
+            )
+        super().__setattr__(name, value)
+
+    def __repr__(self) -> str:
+        """The constructor's call, with the settled parameters."""
+        given = ", ".join(f"{name}={value!r}" for name, value in self._construction.values.parameters.items())
+        return f"{type(self).__name__}({given})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         fresh = {"_construction", "_binding", "_running", "_instance_key", "_effects"}
