@@ -38,7 +38,6 @@ class Reference:
         values: What inputs hold in the cases of manifest rows, by name; ``normal`` deviates where nothing is said.
         terms: For an op whose terms may cancel, called as the function is: what the absolute values of the terms behind
             each output element add up to, None for an output without such sums.
-        values: By input, what it holds where deviates from a normal distribution would make no sense.
     """
 
     function: Callable[..., Tensor | tuple[Tensor | None, ...] | None]
@@ -46,7 +45,6 @@ class Reference:
     roundings: int = 1
     values: Mapping[str, Values] = field(default_factory=dict)
     terms: Callable[..., Tensor | tuple[Tensor | None, ...]] | None = None
-    values: Mapping[str, Values] = field(default_factory=dict)
 
     def outputs(self, inputs: tuple[Tensor | None, ...], parameters: Mapping[str, object]) -> tuple[Tensor | None, ...]:
         """Return the reference's results for one call, always as a tuple."""
