@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from tileops_testing.inputs import Values
+if TYPE_CHECKING:
+    from tileops_testing.inputs import Values
 
 __all__ = ["Expected", "Reference"]
 
