@@ -21,7 +21,7 @@ from tileops_kernels.norm.interfaces import (
     BatchNormTrainCall,
     BatchNormTrainFwdInterface,
 )
-from tileops_kernels.norm.rows import ACCESS_BYTES, DTYPES, aligned, dtype_refusal
+from tileops_kernels.norm.rows import ACCESS_BYTES, DTYPES, addresses, aligned, dtype_refusal
 
 _CUDA_PROGRAMS = "tileops_kernels.norm.programs.batch_norm"
 _CPU_PROGRAMS = "tileops_kernels.norm.programs.batch_norm_cpu"
@@ -208,15 +208,18 @@ class _CPUPlanes(Kernel[PlanesCallT]):
         builder = "batch_norm_columns" if self.call.length == 1 else "batch_norm_planes"
         return [Program.of(_CPU_PROGRAMS, builder, dtype=DTYPES[self.call.dtype], training=self.training)]
 
-    def _run(self, x: Tensor, channel_tensors: Sequence[Tensor], y: Tensor, scalars: Sequence[float | int]) -> Tensor:
-        """Run on x with the tensors of a channel's length that the program takes between x and y."""
+    def _run(self, x: Tensor, given: Mapping[str, Tensor | None], y: Tensor, scalars: Sequence[float | int]) -> Tensor:
+        """Run on x with the four tensors of a channel's length by name; what is absent may be any address."""
+        located = {name: tensor for name, tensor in given.items() if tensor is not None}
+        source, *found, target = addresses(self, {"x": x, **located, "y": y})
+        places = dict(zip(located, found, strict=True))
         if self._loaded is None:
             self._loaded = cpu.load(self.programs()[0], owner=f"{type(self).__name__} for {self.call}")
         batch, channels = x.shape[:2]
         stride = x.numel() // batch
-        addresses = [tensor.data_ptr() for tensor in (x, *channel_tensors, y)]
+        between = [places.get(name, target) for name in ("weight", "bias", "running_mean", "running_var")]
         sizes = batch, channels, stride, torch.get_num_threads()
-        self._loaded(*addresses, stride // channels, self._eps, *scalars, *sizes)
+        self._loaded(source, *between, target, stride // channels, self._eps, *scalars, *sizes)
         return y
 
 
@@ -242,10 +245,8 @@ class BatchNormTrainCPUKernel(_CPUPlanes[BatchNormTrainCall], BatchNormTrainFwdI
         y = torch.empty_like(x, memory_format=torch.contiguous_format)
         if y.numel() == 0:
             return y
-        given = (weight, bias, running_mean, running_var)
-        spare = next((tensor for tensor in given if tensor is not None), y)
-        tensors = [spare if tensor is None else tensor for tensor in given]
-        return self._run(x, tensors, y, (self.call.momentum, _flags(weight, bias, running_mean)))
+        given = {"weight": weight, "bias": bias, "running_mean": running_mean, "running_var": running_var}
+        return self._run(x, given, y, (self.call.momentum, _flags(weight, bias, running_mean)))
 
 
 class BatchNormInferCPUKernel(_CPUPlanes[BatchNormInferCall], BatchNormInferFwdInterface):
@@ -265,8 +266,8 @@ class BatchNormInferCPUKernel(_CPUPlanes[BatchNormInferCall], BatchNormInferFwdI
         y = torch.empty_like(x, memory_format=torch.contiguous_format)
         if y.numel() == 0:
             return y
-        affine = [running_mean if tensor is None else tensor for tensor in (weight, bias)]
-        return self._run(x, (*affine, running_mean, running_var), y, (_flags(weight, bias, None),))
+        given = {"weight": weight, "bias": bias, "running_mean": running_mean, "running_var": running_var}
+        return self._run(x, given, y, (_flags(weight, bias, None),))
 
 
 BATCH_NORM_TRAIN_KERNELS: Mapping[str, KernelType] = {

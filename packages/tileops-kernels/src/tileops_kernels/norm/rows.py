@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from math import gcd
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -20,6 +20,7 @@ from torch import Tensor
 from tileops_kernels.build import cpu, cuda
 from tileops_kernels.build.launcher import CPUFunction
 from tileops_kernels.build.program import Program
+from tileops_kernels.errors import StorageError
 from tileops_kernels.kernel import Kernel
 from tileops_kernels.norm.interfaces import LayerNormCall
 
@@ -115,6 +116,24 @@ def _on_chip_limit(call: LayerNormCall) -> int:
 def aligned(tensor: Tensor) -> Tensor:
     """`tensor`, or a copy of it where its first element is not at a multiple of 16 bytes."""
     return tensor if tensor.data_ptr() % ACCESS_BYTES == 0 else tensor.clone()
+
+
+def addresses(kernel: Kernel[Any], tensors: Mapping[str, Tensor | None]) -> list[int]:
+    """Where the elements of the tensors that are passed lie, for a CPU program of `kernel`.
+
+    Raises StorageError for a tensor whose memory was freed; none of them may be without elements.
+    """
+    found = []
+    for name, tensor in tensors.items():
+        if tensor is None:
+            continue
+        if not (address := tensor.data_ptr()):
+            raise StorageError(
+                f"{type(kernel).__name__} for {kernel.call}: {name} has elements and no storage; expected memory that "
+                "holds them, received address 0; restore its storage before the call"
+            )
+        found.append(address)
+    return found
 
 
 Function = TypeVar("Function", cuda.CUDAFunction, CPUFunction)
@@ -269,9 +288,9 @@ class CPURows(RowNormKernel[CPUFunction]):
         """Run on tensors of any shape."""
         if (count := y.numel()) == 0:
             return y
+        given = addresses(self, {"x": x, **dict(zip(("weight", "bias"), affine, strict=False)), "y": y})
         run = self._load(tuple([tensor is not None for tensor in affine]))
-        passed = [tensor.data_ptr() for tensor in affine if tensor is not None]
-        run(x.data_ptr(), *passed, y.data_ptr(), self._eps, count // self._n, torch.get_num_threads())
+        run(*given, self._eps, count // self._n, torch.get_num_threads())
         return y
 
     def _load(self, passed: tuple[bool, ...]) -> CPUFunction:

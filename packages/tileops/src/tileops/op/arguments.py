@@ -46,8 +46,8 @@ def wrong_construction(
             f"{name}: {unknown[0]}: expected parameters ({text}), received the keyword {unknown[0]!r}; {mend}"
         )
     return ArgumentError(
-        f"{name}: {reason}; expected parameters ({text}), received {len(args)} positional and the keywords "
-        f"{sorted(kwargs)}; construct it as {name}({text})"
+        f"{name}: {reason}; expected parameters ({text}), "
+        f"received {len(args)} positional and the keywords {sorted(kwargs)}; construct it as {name}({text})"
     )
 
 
@@ -74,8 +74,8 @@ def refuse_arguments(
         )
     if excess:
         raise ArgumentError(
-            f"{name}: expected at most {len(plan.inputs)} arguments ({accepted}), received "
-            f"{len(values) + len(excess)}; {mend}"
+            f"{name}: expected at most {len(plan.inputs)} arguments ({accepted}), "
+            f"received {len(values) + len(excess)}; {mend}"
         )
     for item, value in zip(plan.inputs, values, strict=True):
         if value is MISSING:
@@ -95,16 +95,17 @@ def require_strided(name: str, item: str, value: Tensor) -> None:
     if value.layout is not torch.strided or value.is_nested:
         layout = "nested" if value.is_nested else str(value.layout).removeprefix("torch.")
         raise LayoutError(
-            f"{name}: {item}: expected a strided tensor, received layout {layout}; pass {item} as a dense tensor, with "
-            "to_dense() where it is sparse and to_padded_tensor() where it is nested"
+            f"{name}: {item}: expected a strided tensor, received layout {layout}; "
+            f"pass {item} as a dense tensor, with to_dense() where it is sparse "
+            "and to_padded_tensor() where it is nested"
         )
 
 
 def not_a_tensor(name: str, item: str, value: Any) -> ArgumentError:
     """The error for an argument that is no tensor."""
     return ArgumentError(
-        f"{name}: {item}: expected a torch.Tensor, received {type(value).__name__}; pass torch.as_tensor({item}) on "
-        "the call's device"
+        f"{name}: {item}: expected a torch.Tensor, received {type(value).__name__}; "
+        f"pass torch.as_tensor({item}) on the call's device"
     )
 
 
