@@ -42,7 +42,8 @@ COVERAGE: Final = (
 @nox.session(venv_backend="none")
 def quickstart(session: nox.Session) -> None:
     """Set up and run the README's example: eager, compiled, and the kernel that served it."""
-    run(session, "-m", "tileops_testing.quickstart", *session.posargs)
+    refuse_arguments(session)
+    run(session, "-m", "tileops_testing.quickstart")
 
 
 @nox.session(venv_backend="none")
@@ -58,12 +59,14 @@ def tests(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def lint(session: nox.Session) -> None:
     """Check style, imports between modules, spelling and YAML; `-- --fix` mends what can be mended."""
+    refuse_arguments(session, "--fix")
     check_style(session, fix="--fix" in session.posargs)
 
 
 @nox.session(venv_backend="none")
 def typecheck(session: nox.Session) -> None:
     """Run mypy --strict over the packages, the tests, the documentation's code and this file."""
+    refuse_arguments(session)
     check_types(session)
 
 
@@ -145,6 +148,14 @@ def build_docs(session: nox.Session) -> None:
 def run_suite(session: nox.Session, module: str, *options: str) -> None:
     """Run one suite through pytest, on the ops that the arguments name."""
     run(session, "-m", "pytest", module, *options, *selection(session))
+
+
+def refuse_arguments(session: nox.Session, *accepted: str) -> None:
+    """End the session when it was given an argument other than those accepted."""
+    refused = [argument for argument in session.posargs if argument not in accepted]
+    if refused:
+        expected = f"no argument but {' '.join(accepted)}" if accepted else "no arguments"
+        session.error(f"{session.name}: expected {expected}, received {' '.join(refused)}; leave them out")
 
 
 def selection(session: nox.Session) -> list[str]:

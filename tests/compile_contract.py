@@ -14,7 +14,17 @@ from tileops_testing.catalog import implemented_ops
 from tileops_testing.plugin import RunSuite
 from tileops_testing.suites import CompileContractSuite
 
-REGISTERED: Final = ("BatchNormFwdOp", "LayerNormFwdOp", "ProdFwdOp", "RMSNormFwdOp", "SoftmaxFwdOp", "SumFwdOp")
+REGISTERED: Final = (
+    "BatchNormFwdOp",
+    "LayerNormFwdOp",
+    "LongRoPEFwdOp",
+    "ProdFwdOp",
+    "RMSNormFwdOp",
+    "ReluFwdOp",
+    "RoPEFwdOp",
+    "SoftmaxFwdOp",
+    "SumFwdOp",
+)
 """The op classes with a cold compile test, sorted."""
 
 

@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING
 import torch
 
 from tileops.manifest import registry
+from tileops.manifest.workloads import TensorCase
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tileops.manifest.model import OpEntry
-    from tileops.manifest.workloads import TensorCase, WorkloadCase
+    from tileops.manifest.workloads import WorkloadCase
 
 
 def example_of(entry: OpEntry) -> str:
@@ -27,7 +30,7 @@ def example_of(entry: OpEntry) -> str:
         "",
         "torch.manual_seed(0)",
         *(f"{name} = {_made(name, tensor)}" for name, tensor in tensors.items()),
-        f"op = {entry.name}({', '.join(f'{name}={value!r}' for name, value in case.parameters.items())})",
+        f"op = {entry.name}({', '.join(_parameters(entry, case))})",
         f"{outputs} = op({', '.join(_arguments(case))})",
         f"print({outputs})",
     ]
@@ -42,10 +45,25 @@ def output_of(source: str) -> str:
     return printed.getvalue()
 
 
+def _parameters(entry: OpEntry, case: WorkloadCase) -> Iterator[str]:
+    """Yield the constructor's arguments; a call without tensors is small and on the CPU, where every reader has it."""
+    for name, value in case.parameters.items():
+        if value is None:
+            continue
+        if isinstance(value, TensorCase):
+            yield f"{name}=torch.ones({', '.join(map(str, value.shape))}, dtype={value.dtype})"
+        elif not entry.signature.inputs and isinstance(value, int):
+            yield f"{name}={min(value, 4)}"
+        else:
+            yield f"{name}={value!r}"
+    if not entry.signature.inputs and any(parameter.name == "device" for parameter in entry.signature.parameters):
+        yield "device='cpu'"
+
+
 def _size(case: WorkloadCase) -> tuple[int, int]:
     """Order cases by the number of elements, and among equals float32 first, whose printed digits say most."""
     tensors = [tensor for tensor in case.tensors.values() if tensor is not None]
-    widest = max(tensor.dtype.itemsize for tensor in tensors)
+    widest = max((tensor.dtype.itemsize for tensor in tensors), default=0)
     return sum(math.prod(tensor.shape) for tensor in tensors), -widest
 
 

@@ -15,6 +15,7 @@ from tables import code, in_words, table
 
 from tileops.manifest import registry
 from tileops.manifest.primitives import show_dtype, show_shape
+from tileops.manifest.workloads import TensorCase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -189,7 +190,7 @@ def _support(name: str, data: Path) -> Iterator[str]:
 
 def _workloads(entry: OpEntry, op: type[Op], data: Path) -> Iterator[str]:
     times = times_of(entry.name, data)
-    headings = ["case", "inputs", "MFLOP", "MB", "FLOP/byte", *times.headings]
+    headings = ["case", "inputs", *times.headings, "MFLOP", "MB", "FLOP/byte"]
     rows = []
     for case in registry.cases(entry.name):  # type: ignore[arg-type]
         flops, traffic = _cost(op, case)
@@ -197,10 +198,10 @@ def _workloads(entry: OpEntry, op: type[Op], data: Path) -> Iterator[str]:
             [
                 case.id,
                 _sizes(case),
+                *times.of(case.id),
                 _rounded(flops / 1e6),
                 _rounded(traffic / 1e6),
                 f"{flops / traffic:.2f}",
-                *times.of(case.id),
             ]
         )
     yield "Calls of models, with the least arithmetic and the least traffic that each needs."
@@ -212,7 +213,13 @@ def _workloads(entry: OpEntry, op: type[Op], data: Path) -> Iterator[str]:
 def _cost(op: type[Op], case: WorkloadCase) -> tuple[int, int]:
     """Return the flops and bytes of a case, from a call on meta tensors."""
     construct: Callable[..., Op] = op
-    instance = construct(**case.parameters)
+    parameters = {
+        name: torch.ones(value.shape, dtype=value.dtype) if isinstance(value, TensorCase) else value
+        for name, value in case.parameters.items()
+    }
+    if not case.tensors:
+        parameters["device"] = "meta"
+    instance = construct(**parameters)
     tensors = [
         None if tensor is None else torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
         for tensor in case.tensors.values()
@@ -236,6 +243,8 @@ def _sizes(case: WorkloadCase) -> str:
 
 
 def _operators(op: type[Op]) -> Iterator[str]:
+    if not op.compile_op_names:
+        return
     yield "Under `torch.compile` a call is one node, whatever serves it. The last argument names the op instance."
     schemas = [str(_overload(name)._schema) for name in op.compile_op_names]  # noqa: SLF001
     yield "```text\n" + "\n".join(schemas) + "\n```"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
@@ -62,12 +62,24 @@ def asked_for(op: Op, case: Case) -> tuple[str, CallSpec]:
     raise LookupError(f"{case.id}: forward asked for no kernel")
 
 
+def no_cuda_types(ops: Sequence[type[Op]]) -> str | None:
+    """Return the error for ops none of which has a kernel type for CUDA, None when one has."""
+    types = {key: kernel_type for op in ops for key, kernel_type in op.kernel_types.items()}
+    if any("cuda" in kernel_type.devices for kernel_type in types.values()):
+        return None
+    names = ", ".join(op.__name__ for op in ops)
+    return (
+        f"cross_compile: expected an op with a kernel type for CUDA, received {names} with the kernel types "
+        f"{sorted(types)}; choose another op, or leave the names out to compile every program"
+    )
+
+
 def targets() -> list[Target]:
     """Return every distinct program of every CUDA kernel type on every architecture that it declares."""
     found: dict[tuple[str, int, Program], Target] = {}
     for op_class in implemented_ops():
         for case in cases_of(op_class, small=True):
-            op: Any = case.construct()
+            op: Any = case.on(torch.device("cpu")).construct()
             interface, call = asked_for(op, case)
             for key, kernel_type in op.kernel_table(interface).types.items():
                 for program, arch in _programs(kernel_type, call):
@@ -94,12 +106,14 @@ def _programs(kernel_type: KernelType, call: CallSpec) -> Iterator[tuple[Program
             continue
         placed = replace(call, device=torch.device("cuda", 0), facts=facts)
         if kernel_type.refusal(placed) is None:
-            kernel = kernel_type.entry_for(placed)[1]()
+            kernel = kernel_type(placed)  # its factory may put tables on the device
             yield from ((program, arch) for program in kernel.programs())
 
 
 def _dtype(case: Case) -> torch.dtype:
-    return next(spec.dtype for spec in case.inputs(case.sizes).values() if spec is not None)
+    made = case.parameters.get("out_dtype", torch.float32)
+    assert isinstance(made, torch.dtype)
+    return next((spec.dtype for spec in case.inputs(case.sizes).values() if spec is not None), made)
 
 
 def _alike(target: Target, other: Target) -> bool:

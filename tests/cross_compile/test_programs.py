@@ -10,9 +10,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from tests.cross_compile.programs import ARCHS, Target, one_dtype_each, targets
+from tests.cross_compile.programs import ARCHS, Target, no_cuda_types, one_dtype_each, targets
 from tileops_kernels.build.cuda import cross_compile, target_arch
-from tileops_testing.catalog import implemented_ops
+from tileops_testing.catalog import implemented_ops, op_class
 
 ALL = targets()
 FEW = one_dtype_each(ALL)
@@ -63,3 +63,14 @@ def test_every_cuda_kernel_type_is_reached() -> None:
         for arch in kernel_type.supported_archs or ARCHS
     }
     assert {(target.key, target.arch) for target in FEW} == expected
+
+
+def test_ops_without_cuda_kernel_types_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A selection with no CUDA kernel type is named with the types that it has; one that has any is accepted."""
+    op = op_class("RMSNormFwdOp")
+    assert no_cuda_types([op]) is None
+    monkeypatch.setattr(op, "kernel_types", {"rms_norm_cpu": op.kernel_types["rms_norm_cpu"]})
+    assert no_cuda_types([op]) == (
+        "cross_compile: expected an op with a kernel type for CUDA, received RMSNormFwdOp with the kernel types "
+        "['rms_norm_cpu']; choose another op, or leave the names out to compile every program"
+    )

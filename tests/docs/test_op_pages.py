@@ -103,7 +103,7 @@ def test_measured_times_join_the_workloads(tmp_path: Path) -> None:
     write(tmp_path, "RMSNormFwdOp-cuda.json", {"results": [result]})
     workloads = text_of(page_of("RMSNormFwdOp", tmp_path), "Workloads")
     bar = '<span class="bar"><span style="width: 97%"></span></span> 0.97'
-    assert f"[4096]\n  - 33.6\n  - 33.6\n  - 1.00\n  - 12.3\n  - {bar}\n  - 0.88\n" in workloads
+    assert f"[4096]\n  - 12.3\n  - {bar}\n  - 0.88\n  - 33.6\n  - 33.6\n  - 1.00\n" in workloads
     assert "* - llama-8b-prefill-bfloat16\n" in workloads
 
 

@@ -16,7 +16,7 @@ from tileops_kernels.calls import CallSpec
 from tileops_kernels.devices import DeviceFacts
 from tileops_kernels.errors import CallSpecError, ContractTypeError
 from tileops_kernels.kernel import Kernel
-from tileops_kernels.table import KernelTable
+from tileops_kernels.table import KernelTable, _with_device
 
 from .toys import CPU, HOPPER, SCALE, TYPES, GeneralScale, ScaleCall, ScaleInterface
 
@@ -208,6 +208,14 @@ def test_a_call_without_a_device_takes_the_accelerators(monkeypatch: pytest.Monk
     table = KernelTable(SCALE, {"general": GeneralScale})
 
     assert table.entry(ScaleCall(n=8)) is table.entry(ScaleCall(device=CPU, n=8))
+
+
+def test_a_device_without_an_index_is_the_current_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An accelerator without an index means the one that is current; another kind of device is left as it is."""
+    monkeypatch.setattr("tileops_kernels.table.current_accelerator_device", lambda: torch.device("cuda", 1))
+    asked = ("cuda", "cuda:0", "cpu", "xpu")
+    placed = [_with_device(ScaleCall(n=4, device=torch.device(name))).device for name in asked]
+    assert placed == [torch.device(name) for name in ("cuda:1", "cuda:0", "cpu", "xpu")]
 
 
 def test_the_facts_of_a_cpu_hold_its_threads() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -84,3 +86,23 @@ def test_cases_lists_ids(capsys: pytest.CaptureFixture[str]) -> None:
     """`cases` prints one line per case: the op and the case's id."""
     assert main(["cases", "RMSNormFwdOp"]) == 0
     assert "RMSNormFwdOp-qk-norm-float16" in capsys.readouterr().out.splitlines()
+
+
+def test_an_annotation_escapes_its_marks(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What would end an annotation or one of its properties is written as a percent code."""
+    problem = Problem(file="a,b:c.yaml", line=1, column=1, rule="shape", message="100%\nof: a, b")
+    monkeypatch.setattr("tileops.manifest.__main__.validate", lambda *_: [problem])
+    assert main(["validate", "--format", "github"]) == 1
+    assert capsys.readouterr().out == "::error file=a%2Cb%3Ac.yaml,line=1,col=1,title=shape::100%25%0Aof: a, b\n"
+
+
+def test_a_reader_may_stop_reading() -> None:
+    """A command whose output is read no further ends without a word."""
+    command = [sys.executable, "-m", "tileops.manifest", "show", "RMSNormFwdOp"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        said = process.stderr.read()
+        status = process.wait()
+    assert (said, status) == (b"", 0)

@@ -71,3 +71,13 @@ def test_aliases_cannot_explode() -> None:
     lines = ["a0: &a0 [x]"] + [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
     problems = Document("\n".join(lines), "f.yaml").problems
     assert [problem.rule for problem in problems] == ["alias"]
+
+
+def test_deep_values_are_refused() -> None:
+    """A value that is nested very deeply is one problem, and what encloses it is read."""
+    document = Document("a: 1\nb: " + "[" * 900 + "]" * 900, "f.yaml")
+    assert isinstance(document.value, dict)
+    assert document.value["a"] == 1
+    assert [str(found) for found in document.problems] == [
+        "f.yaml:2:54: nesting: this is nested more than 50 levels deep"
+    ]

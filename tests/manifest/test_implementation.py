@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 import pytest
+import torch
 
 from tests.manifest.rms_norm import PLAN
 from tileops.manifest import registry
@@ -131,3 +132,27 @@ def test_a_reference_that_is_not_installed_is_not_asked_for() -> None:
     assert [problem.message for problem in reference(wrong)] == [
         "torch.no_such_function does not exist in the installed torch"
     ]
+
+
+class Typed:
+    """A class that follows the entry of AlibiFwdOp, whose defaults are a dtype and None."""
+
+    compile_op_names: tuple[str, ...] = ()
+
+    def __init__(
+        self,
+        *,
+        seq_len: object,
+        num_heads: object,
+        out_dtype: object = torch.float32,
+        device: object = None,
+        target: object = None,
+    ) -> None: ...
+
+    def forward(self) -> None: ...
+
+
+def test_a_dtype_default_is_the_dtype_of_its_name() -> None:
+    """An entry writes a dtype by name, and the class holds the dtype itself."""
+    entry = registry.entry("AlibiFwdOp")
+    assert [problem.message for problem in class_problems(entry, Typed, build_plan(entry))] == []

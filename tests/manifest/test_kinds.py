@@ -235,3 +235,17 @@ def test_a_wrong_kind_is_refused(text: str, message: str) -> None:
     with pytest.raises(ExpressionError) as caught:
         infer(parse_expression(text), SCOPE)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["-" * 390 + "1", "~" * 390 + "1", "Dim | " * 60 + "Dim", "\ufb02oat"])
+def test_deep_and_foreign_declarations_are_refused(text: str) -> None:
+    """A declaration that is nested deeply, or not ASCII, raises the language's error."""
+    with pytest.raises(ExpressionError, match="nested too deeply for a type, or holds a character that is not ASCII"):
+        parse_kind(text)
+
+
+@pytest.mark.parametrize("text", ["(1.5,) + (n,)", "(n,) + (1.5,)", "(t,) + (n,)"])
+def test_both_sides_of_a_joined_sequence_are_numbers(text: str) -> None:
+    """A sequence of anything but whole numbers is joined with no other, on either side."""
+    with pytest.raises(ExpressionError, match=r"and tuple\[int, \.\.\.\] is needed"):
+        infer(parse_expression(text), SCOPE)

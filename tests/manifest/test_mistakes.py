@@ -44,3 +44,16 @@ def test_a_shared_type_is_checked(tmp_path: Path) -> None:
     (tmp_path / "types.yaml").write_text("Layout:\n  sum:\n    packed: {fields: {rows: Dim}}\n")
     found = problems(tmp_path)
     assert found == ["manifests/types.yaml:3:5: missing-field: the field 'python' is missing"]
+
+
+def test_a_mistake_of_a_shared_type_is_reported_once(tmp_path: Path) -> None:
+    """However many entries there are, a wrong invariant and an unknown type are reported in types.yaml alone."""
+    packed = "{python: a.B, fields: {rows: Dim, z: Foo}, invariant: rowz > 1}"
+    text = f"Layout:\n  sum:\n    packed: {packed}\n"
+    (tmp_path / "types.yaml").write_text(text)
+    entry = MISTAKES[0].with_name("no_rows.yaml").read_text()
+    found = problems(tmp_path, one=entry.replace("ToyFwdOp", "OneFwdOp"), two=entry.replace("ToyFwdOp", "TwoFwdOp"))
+    assert [problem for problem in found if ": no-rows: " not in problem] == [
+        "manifests/types.yaml:3:46: kind: unknown type Foo; declare it, or use a known type",
+        "manifests/types.yaml:3:55: sum-type: unknown name 'rowz'; did you mean 'rows'?",
+    ]

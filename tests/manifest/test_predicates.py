@@ -65,3 +65,11 @@ def test_every_predicate_has_a_kind_and_both_answers() -> None:
     assert sorted(PREDICATES) == sorted(PREDICATE_KINDS)
     assert len(PREDICATES) == 9
     assert {(name, expected) for name, _, _, expected in CASES} == {(n, a) for n in PREDICATES for a in (True, False)}
+
+
+def test_narrow_contents_do_not_wrap() -> None:
+    """Contents of a narrow dtype are compared as the numbers that they are: 3 - 5 is not 254."""
+    falling = torch.tensor([0, 5, 3, 7], dtype=torch.uint8)
+    assert PREDICATES["prefix_offsets"](falling, 7) is False
+    assert PREDICATES["exclusive_prefix_of"](falling, torch.tensor([5, 254, 4, 0], dtype=torch.uint8)) is False
+    assert PREDICATES["sums_to"](torch.tensor([100, 100, 100], dtype=torch.int8), 300) is True

@@ -12,6 +12,7 @@ import pytest
 from tileops.errors import ManifestError, UnknownOpError
 from tileops.manifest import names, registry
 from tileops.manifest.registry import Registry
+from tileops.manifest.validate import validate
 
 ENTRY = """{name}:
   family: {family}
@@ -85,3 +86,58 @@ def test_reading_the_registry_imports_no_kernel() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
+    """A file that begins with a byte order mark declares the same ops, with the same positions."""
+    found = manifests(tmp_path, one="\ufeff" + ENTRY.format(name="OneFwdOp", family="toy"))
+    assert found.names() == ("OneFwdOp",)
+    assert validate(found)[0].line == 1
+
+
+def test_a_file_that_is_not_text_is_a_problem_of_its_own(tmp_path: Path) -> None:
+    """A file that is not UTF-8 is reported where it stops being so, and the entries of other files are found."""
+    found = manifests(tmp_path, one=ENTRY.format(name="OneFwdOp", family="toy"))
+    (tmp_path / "toy" / "two.yaml").write_bytes("TwoFwdOp: {}\n# caf\xe9\n".encode("latin-1"))
+    (tmp_path / "types.yaml").write_bytes(b"\xff\xfe")
+    assert found.entry("OneFwdOp").name == "OneFwdOp"
+    assert [str(problem) for problem in validate(found) if problem.rule == "encoding"] == [
+        "manifests/toy/two.yaml:2:6: encoding: the byte 0xe9 is not UTF-8; save the file as UTF-8",
+        "manifests/types.yaml:1:1: encoding: the byte 0xff is not UTF-8; save the file as UTF-8",
+    ]
+
+
+def test_a_key_that_is_not_seen_is_no_entry(tmp_path: Path) -> None:
+    """An entry whose key is not plain is neither a name of the registry nor an entry of its family."""
+    found = manifests(tmp_path, one='"OneFwdOp"' + ENTRY.format(name="", family="toy"))
+    assert (found.names(), found.family("toy")) == ((), ())
+    assert [problem.rule for problem in validate(found)] == ["key"]
+
+
+def test_a_file_that_is_not_read_is_reported(tmp_path: Path) -> None:
+    """A YAML file of another ending, or outside the folder of a family, is reported."""
+    found = manifests(tmp_path)
+    (tmp_path / "toy" / "one.yml").write_text(ENTRY.format(name="OneFwdOp", family="toy"))
+    (tmp_path / "two.yaml").write_text(ENTRY.format(name="TwoFwdOp", family="toy"))
+    (tmp_path / "toy" / "deeper").mkdir()
+    (tmp_path / "toy" / "deeper" / "three.yaml").write_text("")
+    assert [str(problem) for problem in validate(found)] == [
+        f"manifests/{file}:1:1: file: no entry is read from this file; name it family/name.yaml"
+        for file in ("toy/deeper/three.yaml", "toy/one.yml", "two.yaml")
+    ]
+
+
+@pytest.mark.parametrize("text", ["- a\n", "a\n", ""])
+def test_types_are_a_mapping(tmp_path: Path, text: str) -> None:
+    """A types.yaml that is no mapping is reported."""
+    found = manifests(tmp_path)
+    (tmp_path / "types.yaml").write_text(text)
+    assert [str(problem) for problem in validate(found)] == [
+        "manifests/types.yaml:1:1: structure: a file of types is a mapping from names to sum types"
+    ]
+
+
+def test_one_entry_is_validated_alone(tmp_path: Path) -> None:
+    """Validating one op says nothing of the files that do not declare it."""
+    found = manifests(tmp_path, one=ENTRY.format(name="OneFwdOp", family="toy"), two="TwoFwdOp: 3\n")
+    assert [problem.rule for problem in validate(found, ["OneFwdOp"])] == ["no-rows"]

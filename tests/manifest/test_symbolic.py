@@ -10,6 +10,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, Stateles
 
 from tests.manifest.ops import construct, plan_of
 from tests.manifest.rms_norm import PLAN, constructed
+from tileops.manifest.primitives import broadcast
 
 DYNAMIC, STATIC = DimDynamic.DYNAMIC, DimDynamic.STATIC
 
@@ -59,4 +60,12 @@ def test_an_affine_axis_is_solved_without_a_guard() -> None:
     settled = construct("MeanPoolingFwdOp", chunk_size=32)
     record = plan_of("MeanPoolingFwdOp").check_call(settled, x, offsets, indices)
     assert isinstance(record.indices["NS"], torch.SymInt)
+    assert environment.guards == []
+
+
+def test_broadcasting_asks_nothing_of_unbacked_sizes() -> None:
+    """Sizes of which nothing is known broadcast with themselves and with 1, and nothing is asked about them."""
+    environment = ShapeEnv()
+    size: Any = environment.create_unbacked_symint()
+    assert broadcast((size, 8), (size, 1), (8,), ()) == (size, 8)
     assert environment.guards == []

@@ -174,6 +174,10 @@ def test_command(
     assert "llama-8b-decode-float32 on cpu" in capsys.readouterr().out
     assert main([*arguments, *mode, "--resume"]) == 0
     assert "us" not in capsys.readouterr().out
+    monkeypatch.setattr("tileops_testing.matrix.sources_digest", lambda: "after an edit")
+    assert main([*arguments, *mode, "--resume"]) == 0
+    assert "llama-8b-decode-float32 on cpu" in capsys.readouterr().out
+    assert json.loads(file.read_text())["sources"] == "after an edit"
 
 
 def test_command_refuses_unknown_ops(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from tileops.elementwise import AlibiFwdOp, ReluFwdOp
 from tileops.norm import RMSNormFwdOp
+from tileops.rope import LongRoPEFwdOp, RoPEFwdOp
 from tileops_testing.cases import CPU_TENSOR, Size, capped_sizes
 from tileops_testing.catalog import family_of, implemented_ops, op_class
 from tileops_testing.errors import MissingReferenceError, SelectionError
@@ -71,7 +73,7 @@ def test_further_shapes_are_cases_too() -> None:
 
 def test_stem() -> None:
     """Test ids begin with the op's name in snake case, without family and direction."""
-    assert stem_of("RMSNormFwdOp") == "rms_norm"
+    assert [stem_of(op) for op in ("RMSNormFwdOp", "RoPEFwdOp", "AlibiFwdOp")] == ["rms_norm", "rope", "alibi"]
 
 
 def test_every_implemented_op_has_a_reference() -> None:
@@ -97,3 +99,25 @@ def test_selection_by_op_and_family() -> None:
         implemented_ops(ops=["RmsNormFwdOp"])
     with pytest.raises(SelectionError, match=r"^--family norms: expected a family of the manifest; did you mean norm"):
         implemented_ops(families=["norms"])
+
+
+def test_sizes_that_a_rule_ties_grow_as_it_allows() -> None:
+    """An even width grows by two, and one that the construction-time factors decide is no free size."""
+    plain = {case.label: case for case in workload_cases(RoPEFwdOp)}["sequence-2k-float16"]
+    resized = plain.resized()
+    assert resized is not None
+    assert (plain.sizes, resized.sizes) == ({"S": 2048, "D": 64}, {"S": 2049, "D": 66})
+    tied = {case.label: case for case in workload_cases(LongRoPEFwdOp)}["phi-3-prefill-8k-float32-float16"]
+    assert tied.sizes == {"B": 1, "S": 8192, "H": 32}
+    factors = tied.parameters["rescale_factors"]
+    assert isinstance(factors, torch.Tensor)
+    assert (factors.shape, factors.dtype, factors.device.type) == ((64,), torch.float32, "cpu")
+
+
+def test_an_op_without_tensors_is_constructed_for_the_device() -> None:
+    """Where no tensor says where a call runs, the case does; on a CPU its numbers are as small as free sizes."""
+    full, small = workload_cases(AlibiFwdOp)[0], cases_of(AlibiFwdOp, small=True)[0]
+    assert (full.parameters["seq_len"], small.parameters["seq_len"]) == (2048, 64)
+    assert full.on(torch.device("cpu")).parameters["device"] == torch.device("cpu")
+    relu = workload_cases(ReluFwdOp)[0]
+    assert relu.on(torch.device("cpu")) is relu

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tileops_testing.matrix import MatrixRow, digest_of, matrix_path, write
+
 pytest_plugins = ["pytester"]
 
 SUITE = """
@@ -105,6 +107,54 @@ def test_parts_of_a_run_are_merged(pytester: pytest.Pytester) -> None:
     assert [row["case"] for row in matrix(pytester, "eager")["rows"]] == ["odd-rows-float16", "two-axes-bfloat16"]
 
 
+def test_rows_of_other_sources_are_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of sources edited since, and of files that do not say of which they were, do not stay; those of equal do."""
+
+    def cases_after(case: str, sources: str) -> list[str]:
+        monkeypatch.setattr("tileops_testing.matrix.sources_digest", lambda: sources)
+        path = write(tmp_path, "eager", "cpu", [MatrixRow("eager", "cpu", "SumFwdOp", case, "passed")])
+        return [row["case"] for row in json.loads(path.read_text())["rows"]]
+
+    assert cases_after("a", "before") == ["a"]
+    assert cases_after("b", "before") == ["a", "b"]
+    assert cases_after("c", "after") == ["c"]
+    path = matrix_path(tmp_path, "eager", "cpu")
+    found = json.loads(path.read_text())
+    assert found.pop("sources") == "after"
+    path.write_text(json.dumps(found))
+    assert cases_after("d", "after") == ["d"]
+
+
+def test_digest_of_sources(tmp_path: Path) -> None:
+    """The digest follows names and contents of sources, through linked folders too, and nothing else."""
+    (tmp_path / "package").mkdir()
+    (tmp_path / "manifests").mkdir()
+    (tmp_path / "package" / "linked").symlink_to(tmp_path / "manifests")
+    digests = [digest_of(tmp_path / "package")]
+    for name in ("package/a.py", "manifests/b.yaml", "package/c.h"):
+        (tmp_path / name).write_text("one")
+        digests.append(digest_of(tmp_path / "package"))
+        (tmp_path / name).write_text("two")
+        digests.append(digest_of(tmp_path / "package"))
+    assert len(set(digests)) == 7
+    (tmp_path / "package" / "a.pyc").write_text("compiled")
+    assert digest_of(tmp_path / "package") == digests[-1]
+
+
+def test_a_selection_of_nothing_says_what_there_is(pytester: pytest.Pytester) -> None:
+    """A run that no test was left for says which options left none, and what they could have chosen."""
+    text = SUITE.format(suite="EagerSuite", name="eager")
+    result = run(pytester, text, "--op", "RMSNormFwdOp", "-k", "nosuch")
+    assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    result.stdout.fnmatch_lines(
+        [
+            "NOTHING RUN: --op 'RMSNormFwdOp' -k 'nosuch' chose no test",
+            "* could be chosen, by any part of their names:",
+            "*test_suite?rms_norm-llama-8b-prefill-float16-eager?",
+        ]
+    )
+
+
 def test_skips_of_any_test_are_listed_with_reasons(pytester: pytest.Pytester) -> None:
     """Every skipped test is listed under its reason."""
     result = run(pytester, "import pytest\n\n@pytest.mark.skip(reason='no moon')\ndef test_it():\n    pass\n")
@@ -116,6 +166,10 @@ def test_skips_of_any_test_are_listed_with_reasons(pytester: pytest.Pytester) ->
     [
         (("--op", "RmsNormFwdOp"), "^--op RmsNormFwdOp: expected an op of the manifest; did you mean RMSNormFwdOp"),
         (("--family", "nrom"), r"^--family nrom: expected a family of the manifest; did you mean norm"),
+        (
+            ("--family", "gemm"),
+            "^--family gemm: expected a family with an implemented op, family gemm has no implemented op; choose ",
+        ),
         (("--tileops-device", "cuda:99"), "^--tileops-device cuda:99: expected one of the CUDA devices, torch finds "),
         (("--tileops-device", "nothing"), "^--tileops-device nothing: expected a device as torch names them"),
     ],

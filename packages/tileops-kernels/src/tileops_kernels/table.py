@@ -166,10 +166,14 @@ class KernelTable(Generic[CallT, InterfaceT]):
 
 
 def _with_device(call: CallT) -> CallT:
-    if call.device is not None:
+    """The call on a device of its own: the accelerator's current one where it names none, or one without an index."""
+    stated = call.device
+    if stated is not None and (stated.index is not None or stated.type == "cpu"):
         return call
     device = current_accelerator_device()
-    return call if device is None else replace(call, device=device)
+    if device is None or (stated is not None and stated.type != device.type):
+        return call
+    return replace(call, device=device)
 
 
 def _with_facts(call: CallT) -> CallT:

@@ -36,11 +36,17 @@ def implemented_ops(ops: Sequence[str] = (), families: Sequence[str] = ()) -> tu
     """Return the op classes of every implemented entry, or of those named and those of the named families.
 
     Raises:
-        SelectionError: A name is not in the manifest, or an op named is not implemented.
+        SelectionError: A name is not in the manifest, or what it names is not implemented.
     """
     for family in families:
         if family not in registry.families():
             raise SelectionError(_unknown("family", family, registry.families()))
+        if not _has_implemented(family):
+            have = [known for known in registry.families() if _has_implemented(known)]
+            raise SelectionError(
+                f"--family {family}: expected a family with an implemented op, family {family} has no implemented op; "
+                f"choose among {', '.join(have)}"
+            )
     chosen = []
     for name in ops or ():
         family_of(name)
@@ -56,6 +62,10 @@ def implemented_ops(ops: Sequence[str] = (), families: Sequence[str] = ()) -> tu
 def _implemented(name: str) -> bool:
     entry = registry.find(name)
     return entry is not None and entry.status == "implemented"
+
+
+def _has_implemented(family: str) -> bool:
+    return any(entry.status == "implemented" for entry in registry.default().family(family))
 
 
 def _unknown(what: str, name: str, known: Sequence[str]) -> str:

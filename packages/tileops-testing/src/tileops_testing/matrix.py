@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import importlib.util
 import io
 import json
 import os
@@ -18,9 +21,20 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["MatrixRow", "circumstances", "matrix_path", "not_run_message", "render", "write"]
+__all__ = [
+    "MatrixRow",
+    "circumstances",
+    "digest_of",
+    "matrix_path",
+    "not_run_message",
+    "render",
+    "sources_digest",
+    "write",
+]
 
 _PACKAGES = ("tileops", "tileops-kernels", "torch", "tilelang")
+_OURS = ("tileops", "tileops_kernels", "tileops_testing")
+_SOURCES = frozenset({".py", ".h", ".yaml"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +61,46 @@ class MatrixRow:
 
 
 def circumstances(device: str, root: Path) -> dict[str, Any]:
-    """Return where and on what a run was made: device, versions, commit."""
+    """Return where and on what a run was made: device, versions, commit, sources.
+
+    Results of equal circumstances may stand together; others may not, whatever they agree in.
+    """
     return {
         "device": device,
         "device_name": _device_name(device),
         "python": platform.python_version(),
         "versions": {name: _version(name) for name in _PACKAGES},
         "commit": _commit(root),
+        "sources": sources_digest(),
     }
+
+
+@functools.cache
+def sources_digest() -> str:
+    """Return a digest of the packages' sources and manifests as they lay when this process first asked.
+
+    An edit that is not committed changes it, where the commit stays.
+    """
+    digest = hashlib.sha256()
+    for package in _OURS:
+        spec = importlib.util.find_spec(package)
+        for folder in spec.submodule_search_locations or () if spec is not None else ():
+            digest.update(digest_of(Path(folder)).encode())
+    return digest.hexdigest()
+
+
+def digest_of(folder: Path) -> str:
+    """Return a digest of the names and contents of the sources under `folder`, its linked folders included."""
+    digest = hashlib.sha256()
+    for place, folders, files in os.walk(folder, followlinks=True):
+        folders.sort()
+        for name in sorted(files):
+            if Path(name).suffix in _SOURCES:
+                path = Path(place, name)
+                contents = path.read_bytes()
+                digest.update(f"{path.relative_to(folder).as_posix()} {len(contents)}\n".encode())
+                digest.update(contents)
+    return digest.hexdigest()
 
 
 def matrix_path(root: Path, suite: str, device: str) -> Path:
@@ -65,7 +111,7 @@ def matrix_path(root: Path, suite: str, device: str) -> Path:
 def write(root: Path, suite: str, device: str, rows: Iterable[MatrixRow]) -> Path:
     """Write the rows of one suite and return the file.
 
-    Rows that an earlier run of the same code on the same device wrote for other cases stay, so that a suite can run
+    Rows that an earlier run of the same sources on the same device wrote for other cases stay, so that a suite can run
     in parts.
     """
     path = matrix_path(root, suite, device)

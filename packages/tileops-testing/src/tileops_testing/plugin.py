@@ -25,6 +25,8 @@ RunSuite = Callable[["Suite", "Case"], "tuple[Check, ...]"]
 """The type of the fixture ``run_suite``: run a suite on a case, keep its row of the matrix, return its checks."""
 
 _ROW = "tileops-matrix-row"
+_SHOWN = 40
+"""So many names are listed when none was chosen."""
 _MARKERS = (
     "op(*names): the ops that a test is about; --op and --family leave out tests about others",
     "op_cases(suite, ops=None, full_size=True): parametrize `op_case` with the cases of the selected ops",
@@ -182,18 +184,29 @@ class _Reporter:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._rows: list[MatrixRow] = []
+        self._deselected: list[str] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        from tileops_testing.matrix import MatrixRow
+        from tileops_testing.matrix import MatrixRow, sources_digest
 
         if report.when != "call":
             return
+        sources_digest()  # of the sources that are being tested, not of an edit made meanwhile
         self._rows += [MatrixRow.from_json(str(value)) for name, value in report.user_properties if name == _ROW]
 
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+    def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
+        """Remember what could have been chosen; xdist's workers keep theirs to themselves."""
+        self._deselected += [item.nodeid for item in items]
+
+    def pytest_terminal_summary(
+        self, terminalreporter: pytest.TerminalReporter, exitstatus: int | pytest.ExitCode
+    ) -> None:
         """Print each suite's table and where its JSON lies, then every test that was not run, and the reason."""
         from tileops_testing import matrix
 
+        if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+            for line in _nothing_chosen(self._config, self._deselected):
+                terminalreporter.write_line(line)
         for suite, device, rows in _by_suite(self._rows):
             path = matrix.write(self._config.rootpath, suite, device, rows)
             terminalreporter.write_line("")
@@ -211,6 +224,21 @@ class _Reporter:
         message = matrix.not_run_message(self._rows)
         if message is not None:
             terminalreporter.write_line(f"NOT RUN: {message}")
+
+
+def _nothing_chosen(config: pytest.Config, deselected: Sequence[str]) -> Iterator[str]:
+    """Yield why no test ran: the options that chose none, and what they could have chosen."""
+    options = [("--op", config.getoption("--op")), ("--family", config.getoption("--family"))]
+    options += [("-k", [config.getoption("keyword")])]
+    given = " ".join(f"{name} {value!r}" for name, values in options for value in values if value)
+    marks = config.getoption("markexpr")
+    yield f"NOTHING RUN: {given or (f'-m {marks!r}' if marks else 'the arguments')} chose no test"
+    if deselected:
+        shown = [nodeid.rpartition("::")[2] for nodeid in deselected[:_SHOWN]]
+        yield f"{len(deselected)} could be chosen, by any part of their names:"
+        yield from (f"  {name}" for name in shown)
+        if len(deselected) > _SHOWN:
+            yield f"  and {len(deselected) - _SHOWN} more, which --collect-only lists without the option"
 
 
 def _by_suite(rows: Sequence[MatrixRow]) -> Iterator[tuple[str, str, list[MatrixRow]]]:

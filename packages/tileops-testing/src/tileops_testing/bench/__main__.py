@@ -50,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--overhead", action="store_true", help="measure the host time per call only")
     parser.add_argument("--extra", action="store_true", help="the kit's further shapes too, not workload rows alone")
     parser.add_argument(
-        "--resume", action="store_true", help="keep results of the same code and device, measure the rest"
+        "--resume", action="store_true", help="keep results of the same sources and device, measure the rest"
     )
     parser.add_argument("--output", type=Path, default=Path("build/bench"), help="folder of the JSON files")
     return parser

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Literal, TypeAlias
 
@@ -16,6 +17,8 @@ Lengths: TypeAlias = Sequence[int]
 
 SEED: Final = 1235
 """The seed of every pseudo-random generator."""
+MOST_MADE: Final = 1 << 28
+"""The elements that a generator may make, those that it then leaves out included."""
 
 
 def _random() -> torch.Generator:
@@ -25,6 +28,12 @@ def _random() -> torch.Generator:
 def _whole(values: Iterable[object], *shape: int) -> Tensor:
     found = torch.tensor(list(values), dtype=torch.int64)
     return found.reshape(shape) if shape else found
+
+
+def _room(*extents: int) -> None:
+    """Refuse more elements than a generator may make on its way."""
+    if math.prod(extents) > MOST_MADE:
+        raise ExpressionError(f"{math.prod(extents)} elements are too many to make; at most {MOST_MADE}")
 
 
 def _checked(lengths: Lengths) -> Lengths:
@@ -51,6 +60,7 @@ def exclusive_prefix_sum(lengths: Lengths) -> Tensor:
 def chunk_indices(lengths: Lengths, chunk: int) -> Tensor:
     """Return (segment, chunk) for every chunk of every segment."""
     counts = _chunk_counts(lengths, chunk)
+    _room(sum(counts))
     return _whole(((i, j) for i, count in enumerate(counts) for j in range(count)), sum(counts), 2)
 
 
@@ -75,6 +85,7 @@ def _chunk_counts(lengths: Lengths, chunk: int) -> list[int]:
 
 def paged_block_table(batch: int, width: int, pool: int) -> Tensor:
     """Return random pages for each request, disjoint where the pool has enough of them."""
+    _room(pool)
     random = _random()
     if batch * width <= pool:
         return torch.randperm(pool, generator=random)[: batch * width].reshape(batch, width)
@@ -88,6 +99,7 @@ def nsa_block_indices(lengths: Lengths, block: int, selected: int, heads: int) -
     tokens = sum(_checked(lengths))
     visible = packed_positions(lengths) // block + 1
     widest = int(visible.max()) if tokens else 0
+    _room(tokens, heads, max(widest, selected))
     order = torch.rand(tokens, heads, max(widest, selected), generator=_random())
     hidden = torch.arange(order.shape[-1]) >= visible[:, None, None]
     chosen = order.masked_fill(hidden, 2.0).argsort(-1)[..., :selected]
@@ -97,6 +109,8 @@ def nsa_block_indices(lengths: Lengths, block: int, selected: int, heads: int) -
 
 def nsa_block_counts(tokens: int, heads: int, selected: int) -> Tensor:
     """Return counts from 1 to `selected`."""
+    if selected < 1:
+        raise ExpressionError(f"there are no counts from 1 to {selected}")
     return torch.randint(1, selected + 1, (tokens, heads), generator=_random())
 
 
@@ -104,11 +118,14 @@ def topk_ids(rows: int, count: int, experts: int) -> Tensor:
     """Return distinct experts for each row."""
     if count > experts:
         raise ExpressionError(f"{count} distinct ids need as many experts, not {experts}")
+    _room(rows, experts)
     return torch.rand(rows, experts, generator=_random()).argsort(-1)[:, :count]
 
 
 def random_ids(rows: int, width: int, upper: int) -> Tensor:
     """Return ids below `upper`, each drawn alone."""
+    if upper < 1:
+        raise ExpressionError(f"there is no id below {upper}")
     return torch.randint(0, upper, (rows, width), generator=_random())
 
 
@@ -116,6 +133,7 @@ def sample_indices(count: int, upper: int) -> Tensor:
     """Return distinct indices below `upper`."""
     if count > upper:
         raise ExpressionError(f"there are no {count} distinct indices below {upper}")
+    _room(upper)
     return torch.randperm(upper, generator=_random())[:count]
 
 
@@ -176,6 +194,7 @@ def key_windows(lengths: Lengths, first: int, count: int, side: Literal["start",
     queries = torch.arange(first, first + count)
     if side == "end":
         return queries + 1
+    _room(sum(lengths))
     starts = exclusive_prefix_sum(lengths).repeat_interleave(_whole(lengths))
     return starts[queries]
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tileops.errors import ExpressionError
 from tileops.manifest.source import run
+from tileops.manifest.values import from_manifest
 
 if TYPE_CHECKING:
     from tileops.manifest.model import OpEntry, Parameter, Problem
@@ -90,7 +91,9 @@ def _constructor(entry: OpEntry, op: type) -> Iterator[Problem]:
 
 def _parameter(entry: OpEntry, parameter: Parameter, given: inspect.Parameter) -> Iterator[Problem]:
     path = (entry.name, "signature", "params", parameter.name)
-    default = inspect.Parameter.empty if parameter.required else parameter.default
+    default: object = inspect.Parameter.empty
+    if not parameter.required:
+        default = from_manifest(parameter.kind, parameter.default, entry.signature.sums)
     if given.default != default or type(given.default) is not type(default):
         shown = "no default" if default is inspect.Parameter.empty else f"the default {default!r}"
         yield entry.source.problem(

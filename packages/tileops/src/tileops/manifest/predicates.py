@@ -43,6 +43,8 @@ def exclusive_prefix_of(offsets: Tensor, lengths: Tensor) -> bool:
 
 def indices_within(pairs: Tensor, offsets: Tensor) -> bool:
     """Whether each (segment, position) names a segment and a position inside it."""
+    if pairs.dim() != 2 or pairs.shape[1] != 2:
+        return False
     segments, positions = pairs[:, 0].long(), pairs[:, 1].long()
     lengths = offsets.long().diff()
     if not in_range(segments, 0, len(lengths)):
@@ -60,6 +62,8 @@ def chunk_offsets_of(chunks: Tensor, offsets: Tensor, chunk: int) -> bool:
 
 def paged_fits(lengths: Tensor, offsets: Tensor, capacity: int) -> bool:
     """Whether each length and its segment together stay within the capacity."""
+    if len(offsets) != len(lengths) + 1:
+        return False
     return bool((lengths.long() + offsets.long().diff() <= capacity).all())
 
 

@@ -13,6 +13,7 @@ from tileops.manifest.document import Document
 from tileops.manifest.model import Problem
 from tileops.manifest.parse import parse_document, parse_sums
 from tileops.manifest.reading import suggestion
+from tileops.manifest.reserved import is_op_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -69,7 +70,7 @@ class ManifestFile:
         document = Document(self.text, f"manifests/{self.name}")
         entries, problems = parse_document(document, self.text, sums)
         declared = document.value if isinstance(document.value, dict) else {}
-        for name in declared.keys() - set(self.op_names):
+        for name in filter(is_op_name, declared.keys() - set(self.op_names)):
             line, column = document.positions[(name,)]
             message, mend = f"{name!r} is not where an op's name is looked for", "write it plainly at a line's start"
             problems.append(

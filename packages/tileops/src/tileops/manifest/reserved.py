@@ -24,6 +24,7 @@ _CALL: Final = frozenset(
         "refuse_tangents",
         "result",
         "self",
+        "strided",
         "unknown",
     }
 )

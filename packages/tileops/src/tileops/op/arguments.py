@@ -114,6 +114,13 @@ def is_traced(values: Sequence[object]) -> bool:
     return torch.compiler.is_compiling() or any(isinstance(value, FakeTensor) for value in values)
 
 
+def fakes_are_made() -> bool:
+    """Whether a tensor made now is fake: a mode that makes fakes is active, dynamo's own tracing apart."""
+    if torch.compiler.is_dynamo_compiling():
+        return False
+    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
+
+
 def is_meta_call(values: Sequence[object]) -> bool:
     """Whether an eager call passes meta tensors, which are checked and recorded and computed with by nobody."""
     return not is_traced(values) and any(isinstance(value, Tensor) and value.is_meta for value in values)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import increment_version
 
 from tileops.op.arguments import MISSING, is_meta_call, refuse_arguments
 from tileops.op.boundary_source import boundary_source, written_arguments
@@ -75,7 +76,7 @@ def _define(library: torch.library.Library, op_name: str, plan: SignaturePlan, b
     qualified = f"{_NAMESPACE}::{text.partition('(')[0]}"
     returned = _allocated(plan, branch)
     library.define(text, tags=(torch.Tag.pt2_compliant_tag,))
-    library.impl(qualified, _runner(branch, returned), "CompositeExplicitAutograd")
+    library.impl(qualified, _runner(plan, branch, returned), "CompositeExplicitAutograd")
     torch.library.register_fake(qualified, _faker(branch, returned), lib=library)
     return qualified
 
@@ -96,8 +97,11 @@ def _allocated(plan: SignaturePlan, branch: EffectBranch) -> Returned | None:
     return lambda result: tuple(result[place] for place in places)
 
 
-def _runner(branch: EffectBranch, returned: Returned | None) -> Callable[..., Any]:
-    """The body of an operator: one call of the instance under the key."""
+def _runner(plan: SignaturePlan, branch: EffectBranch, returned: Returned | None) -> Callable[..., Any]:
+    """The body of an operator: one call of the instance under the key.
+
+    What it writes counts as written for autograd, which then refuses to use a tensor saved before.
+    """
     if not branch.has_out and returned is None:
 
         def run(*arguments: Any) -> Any:
@@ -105,9 +109,14 @@ def _runner(branch: EffectBranch, returned: Returned | None) -> Callable[..., An
 
         return run
 
+    places = written_arguments(plan, branch)
+
     def run_effect(*arguments: Any) -> Any:
         inputs, out = _split(branch, arguments)
         result = run_call(instance(arguments[-1]), inputs, out)
+        for place in places:
+            if not arguments[place].is_inference():  # such a tensor has no version that anyone could compare
+                increment_version(arguments[place])
         return result if returned is None else returned(result)
 
     return run_effect

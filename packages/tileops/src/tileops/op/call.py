@@ -15,6 +15,7 @@ from tileops.op.delegates import drop_built, file_stages, reset_delegates
 from tileops.op.state import BindingState, SeenCall
 from tileops.op.target_call import composes, run_target
 from tileops.op.tuning import warn_untuned
+from tileops_kernels.errors import OpNotAvailableError
 
 if TYPE_CHECKING:
     from tileops.manifest.record import SignatureCall
@@ -164,6 +165,20 @@ def empty_result(record: SignatureCall, inputs: Sequence[Tensor | None], out: Te
     if not results:
         return None
     return results[0] if len(results) == 1 else tuple(results)
+
+
+def fake_result(op: Op) -> Any:
+    """What a call without tensor inputs gives where fakes are made: the outputs of its signature; nothing is kept.
+
+    Raises OpNotAvailableError where a graph is recorded, which would keep the fakes' missing values for the real ones.
+    """
+    if torch.compiler.is_compiling() or torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None:
+        name = type(op).__name__
+        raise OpNotAvailableError(
+            f"{name}: a call without tensor inputs is no node of a graph; expected a call outside, received one while "
+            f"tracing; call {name} before and pass its result in"
+        )
+    return empty_result(op._plan.check_call(op._construction.values), ())
 
 
 def note_built(entry: object) -> None:

@@ -1,0 +1,143 @@
+"""Kernel types of the activations: one on CUDA and one on CPU, each for all dtypes and any number of elements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from tileops_kernels.build import cpu, cuda
+from tileops_kernels.build.launcher import CPUFunction
+from tileops_kernels.build.program import Program
+from tileops_kernels.dtypes import FLOATS, float_refusal
+from tileops_kernels.elementwise.interfaces import ActivationCall, ReluFwdInterface
+from tileops_kernels.kernel import Kernel, KernelType
+
+_CUDA_PROGRAMS = "tileops_kernels.elementwise.programs.activation"
+_CPU_PROGRAMS = "tileops_kernels.elementwise.programs.activation_cpu"
+
+ACCESS_BYTES = 16
+"""What one thread moves in one access where addresses are multiples of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ElementSettings:
+    """Launch settings of neighbouring elements: see the builder `relu_elements`."""
+
+    vector: int
+    unroll: int
+    threads: int
+
+
+def element_settings(dtype: torch.dtype, *, aligned: bool) -> ElementSettings:
+    """Four 16-byte accesses a thread; as many elements one by one where addresses are not aligned."""
+    vector = ACCESS_BYTES // dtype.itemsize
+    return ElementSettings(vector=vector, unroll=4, threads=256) if aligned else ElementSettings(1, 4 * vector, 256)
+
+
+class ReluKernel(Kernel[ActivationCall], ReluFwdInterface):
+    """ReLU on CUDA: 16 bytes at a time where x begins at a multiple of them, else element by element."""
+
+    def __init__(self, call: ActivationCall) -> None:
+        super().__init__(call)
+        self._loaded: dict[tuple[bool, bool], cuda.CUDAFunction] = {}
+
+    @classmethod
+    def refusal(cls, call: ActivationCall) -> str | None:
+        """None for the dtypes that all activations serve."""
+        return float_refusal(call.dtype) or super().refusal(call)
+
+    def config(self) -> Mapping[str, object]:
+        """The launch settings of aligned tensors."""
+        return asdict(element_settings(self.call.dtype, aligned=True))
+
+    def programs(self) -> Sequence[Program]:
+        """The programs for aligned tensors and others, each into another tensor and in place."""
+        return [self.program(aligned=a, inplace=i) for a in (True, False) for i in (True, False)]
+
+    def program(self, *, aligned: bool, inplace: bool) -> Program:
+        """The program of one alignment and one effect."""
+        dtype = self.call.dtype
+        settings = element_settings(dtype, aligned=aligned)
+        return Program.of(_CUDA_PROGRAMS, "relu_elements", dtype=FLOATS[dtype], inplace=inplace, **asdict(settings))
+
+    def forward(self, x: Tensor, out: Tensor | None) -> Tensor:
+        """See `ReluFwdInterface.forward`."""
+        y = torch.empty_like(x, memory_format=torch.contiguous_format) if out is None else out
+        elements = x.numel()
+        if elements == 0:
+            return y
+        aligned = x.data_ptr() % ACCESS_BYTES == 0
+        run = self._loaded.get((aligned, out is None)) or self._load(aligned=aligned, inplace=out is not None)
+        with torch.cuda.device(x.device):
+            if out is None:
+                run(x.as_strided((elements,), (1,)), y.view(elements))
+            else:
+                run(x.as_strided((elements,), (1,)))
+        return y
+
+    def _load(self, *, aligned: bool, inplace: bool) -> cuda.CUDAFunction:
+        """The program of one alignment and one effect, built by the first call that needs it."""
+        owner = f"{type(self).__name__} for {self.call}"
+        run = cuda.load(self.program(aligned=aligned, inplace=inplace), arch=self.call.arch, owner=owner)
+        self._loaded[aligned, not inplace] = run
+        return run
+
+
+class ReluCPUKernel(Kernel[ActivationCall], ReluFwdInterface):
+    """ReLU on a CPU: elements are shared among the threads that torch uses."""
+
+    devices: ClassVar[frozenset[str]] = frozenset({"cpu"})
+
+    def __init__(self, call: ActivationCall) -> None:
+        super().__init__(call)
+        self._into_another: CPUFunction | None = None
+        self._in_place: CPUFunction | None = None
+
+    @classmethod
+    def refusal(cls, call: ActivationCall) -> str | None:
+        """None for the dtypes that all activations serve."""
+        return float_refusal(call.dtype) or super().refusal(call)
+
+    @classmethod
+    def entry_for(cls, call: ActivationCall) -> tuple[Hashable, Callable[[], ReluCPUKernel]]:
+        """One entry for each dtype."""
+        return call.dtype, partial(cls, call)
+
+    def programs(self) -> Sequence[Program]:
+        """The program into another tensor and the one in place."""
+        return self.program(inplace=False), self.program(inplace=True)
+
+    def program(self, *, inplace: bool) -> Program:
+        """The program of one effect."""
+        return Program.of(_CPU_PROGRAMS, "relu_elements", dtype=FLOATS[self.call.dtype], inplace=inplace)
+
+    def forward(self, x: Tensor, out: Tensor | None) -> Tensor:
+        """See `ReluFwdInterface.forward`."""
+        if out is None:
+            y = torch.empty_like(x, memory_format=torch.contiguous_format)
+            if elements := x.numel():
+                run = self._into_another or self._load(inplace=False)
+                run(x.data_ptr(), y.data_ptr(), elements, torch.get_num_threads())
+            return y
+        if elements := x.numel():
+            run = self._in_place or self._load(inplace=True)
+            run(x.data_ptr(), elements, torch.get_num_threads())
+        return out
+
+    def _load(self, *, inplace: bool) -> CPUFunction:
+        """The program of one effect, built by the first call that needs it."""
+        run = cpu.load(self.program(inplace=inplace), owner=f"{type(self).__name__} for {self.call}")
+        if inplace:
+            self._in_place = run
+        else:
+            self._into_another = run
+        return run
+
+
+RELU_KERNELS: Mapping[str, KernelType] = {"relu": ReluKernel, "relu_cpu": ReluCPUKernel}
+"""Every kernel type of `ReluFwdInterface` that ships with this package, under its key."""

@@ -1,0 +1,28 @@
+"""Rotary position embedding kernels: call specs, interfaces, and the kernel types that ship with this package."""
+
+from __future__ import annotations
+
+from tileops_kernels.rope.frequencies import Frequencies, RescaledFrequencies
+from tileops_kernels.rope.interfaces import ROPE, RoPECall, RoPEFwdInterface, table_positions
+from tileops_kernels.rope.rope import ROPE_KERNELS
+from tileops_kernels.table import KernelTable
+
+__all__ = [
+    "ROPE",
+    "ROPE_KERNELS",
+    "Frequencies",
+    "RescaledFrequencies",
+    "RoPECall",
+    "RoPEFwdInterface",
+    "rope_kernels",
+    "table_positions",
+]
+
+
+def rope_kernels() -> KernelTable[RoPECall, RoPEFwdInterface]:
+    """A new table of the RoPE kernel types, for use without an op.
+
+    `rope_kernels().entry(RoPECall(device=x.device, width=128, rotated=128, interleaved=False,
+    frequencies=Frequencies(1e4), positions=table_positions(length), dtype=x.dtype))(x, length, heads)`.
+    """
+    return KernelTable(ROPE, ROPE_KERNELS)

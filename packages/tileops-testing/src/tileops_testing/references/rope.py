@@ -1,0 +1,93 @@
+"""What each op of the rope family means, in plain PyTorch and float64."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tileops_testing.references.reference import Reference
+
+__all__ = ["REFERENCES", "long_rope_fwd", "rope_fwd", "rotated"]
+
+
+def rotated(x: Tensor, frequencies: Tensor, *, input_layout: str, interleaved: bool, amplitude: float = 1.0) -> Tensor:
+    """Return ``x`` in float64 with pair k of token i turned by ``i * frequencies[k]`` and made ``amplitude`` as long.
+
+    Tokens are ``[S, D]``, or ``[B, S, H, D]`` in layout "2d". A pair is two neighbours if ``interleaved``, else element
+    k and the one half of D further on.
+    """
+    length, pairs = x.shape[0 if input_layout == "1d" else 1], x.shape[-1] // 2
+    places = torch.arange(length, dtype=torch.float64, device=x.device)
+    angles = places[:, None] * frequencies.to(x.device)
+    if input_layout == "2d":
+        angles = angles[:, None, :]
+    cosines, sines = amplitude * angles.cos(), amplitude * angles.sin()
+    pair = (pairs, 2) if interleaved else (2, pairs)
+    axis = -1 if interleaved else -2
+    first, second = x.double().unflatten(-1, pair).unbind(axis)
+    turned = [first * cosines - second * sines, second * cosines + first * sines]
+    return torch.stack(turned, dim=axis).flatten(-2)
+
+
+def _terms(x: Tensor, *, amplitude: float, interleaved: bool) -> Tensor:
+    """Return the length of each element's pair, which bounds the terms that may cancel in it."""
+    pairs = x.shape[-1] // 2
+    wide = x.double()
+    axis = -1 if interleaved else -2
+    wide = wide.unflatten(-1, (pairs, 2) if interleaved else (2, pairs))
+    lengths: Tensor = amplitude * math.sqrt(2) * wide.square().sum(dim=axis, keepdim=True).sqrt()
+    return lengths.expand_as(wide).flatten(-2)
+
+
+def _plain(x: Tensor, base: float) -> Tensor:
+    width = x.shape[-1]
+    return torch.pow(base, torch.arange(0, width, 2, dtype=torch.float64) * (-1.0 / max(width, 1)))
+
+
+def _long(
+    x: Tensor,
+    *,
+    base: float = 10000.0,
+    rescale_factors: Tensor | None = None,
+    max_position_embeddings: int = 4096,
+    original_max_position_embeddings: int = 4096,
+    input_layout: str = "1d",
+) -> dict[str, Any]:
+    frequencies = _plain(x, base)
+    if rescale_factors is not None:
+        frequencies = frequencies / rescale_factors.double().cpu()
+    extension = max_position_embeddings / original_max_position_embeddings
+    amplitude = 1.0
+    if extension > 1:
+        amplitude = math.sqrt(1 + math.log(extension) / math.log(original_max_position_embeddings))
+    return {"frequencies": frequencies, "amplitude": amplitude, "input_layout": input_layout, "interleaved": False}
+
+
+def rope_fwd(x: Tensor, *, rope_layout: str = "neox", base: float = 10000.0, input_layout: str = "1d") -> Tensor:
+    """Return ``x`` with pair k of token i turned by ``i * base ** (-2 * k / D)``."""
+    return rotated(x, _plain(x, base), input_layout=input_layout, interleaved=rope_layout == "interleaved")
+
+
+def rope_terms(x: Tensor, *, rope_layout: str = "neox", **_: object) -> Tensor:
+    """Return the terms behind each element of `rope_fwd`."""
+    return _terms(x, amplitude=1.0, interleaved=rope_layout == "interleaved")
+
+
+def long_rope_fwd(x: Tensor, **parameters: Any) -> Tensor:
+    """Return ``x`` with pairs turned slower by their rescale factor, and longer where the context is extended."""
+    return rotated(x, **_long(x, **parameters))
+
+
+def long_rope_terms(x: Tensor, **parameters: Any) -> Tensor:
+    """Return the terms behind each element of `long_rope_fwd`."""
+    return _terms(x, amplitude=_long(x, **parameters)["amplitude"], interleaved=False)
+
+
+REFERENCES: Mapping[str, Reference] = {
+    "RoPEFwdOp": Reference(rope_fwd, terms=rope_terms),
+    "LongRoPEFwdOp": Reference(long_rope_fwd, terms=long_rope_terms),
+}

@@ -1,0 +1,100 @@
+"""Rotary position embeddings whose positions are the places of tokens in their sequence."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+
+from tileops.errors import ArgumentError
+from tileops.rope.base import RoPEOp
+from tileops_kernels.rope import Frequencies, RescaledFrequencies
+
+
+class RoPEFwdOp(RoPEOp):
+    """Pair k of token i turns by the angle `i * base ** (-2k / D)`.
+
+    x: `[S, D]`, or `[B, S, H, D]` with `input_layout="2d"`; float16, bfloat16 or float32, any layout in memory; D is
+    even. Returns a new contiguous tensor of x's shape and dtype. Angles, cosines and sines are formed in float64 from
+    integer positions; the rotation is formed in float32 and rounded once.
+
+    rope_layout: "neox" pairs elements k and k + D / 2, "interleaved" pairs elements 2k and 2k + 1. base: of the angles.
+    input_layout: the axes of x.
+
+    Raises ParameterError or ParameterTypeError at construction, and ShapeError, DTypeError, RuleError or ArgumentError
+    on a call, before any kernel runs.
+
+    Source: Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021.
+    """
+
+    def __init__(
+        self,
+        rope_layout: Literal["neox", "interleaved"] = "neox",
+        base: float = 10000.0,
+        input_layout: Literal["1d", "2d"] = "1d",
+        *,
+        target: str | None = None,
+    ) -> None:
+        self.rope_layout = rope_layout
+        super().__init__(base=base, input_layout=input_layout, target=target)
+
+    def frequencies(self) -> Frequencies:
+        """Those of the paper."""
+        return Frequencies(float(self.base))
+
+
+class LongRoPEFwdOp(RoPEOp):
+    """Pair k of token i turns by `i * base ** (-2k / D) / rescale_factors[k]`, and lengths grow with the context.
+
+    x: `[S, D]`, or `[B, S, H, D]` with `input_layout="2d"`; float16, bfloat16 or float32, any layout in memory; D is
+    even, and elements k and k + D / 2 are a pair. Returns a new contiguous tensor of x's shape and dtype. Angles,
+    cosines and sines are formed in float64 from integer positions; the rotation is formed in float32 and rounded once.
+
+    base: of the angles. rescale_factors: `[D / 2]`, float32, float16 or bfloat16, read once at construction; None means
+    ones. max_position_embeddings, original_max_position_embeddings: where the first is `s` times the second and s
+    exceeds 1, cosines and sines are multiplied by `sqrt(1 + log(s) / log(original_max_position_embeddings))`.
+    input_layout: the axes of x.
+
+    Raises ParameterError or ParameterTypeError at construction, and ShapeError, DTypeError, RuleError or ArgumentError
+    on a call, before any kernel runs.
+
+    Source: Ding et al., "LongRoPE: Extending LLM Context Window Beyond 2 Million Tokens", 2024.
+    """
+
+    def __init__(
+        self,
+        base: float = 10000.0,
+        rescale_factors: Tensor | None = None,
+        max_position_embeddings: int = 4096,
+        original_max_position_embeddings: int = 4096,
+        input_layout: Literal["1d", "2d"] = "1d",
+        *,
+        target: str | None = None,
+    ) -> None:
+        self.rescale_factors = rescale_factors
+        self.max_position_embeddings = max_position_embeddings
+        self.original_max_position_embeddings = original_max_position_embeddings
+        super().__init__(base=base, input_layout=input_layout, target=target)
+
+    def frequencies(self) -> Frequencies:
+        """The paper's: slower by the rescale factors, and longer."""
+        return RescaledFrequencies(float(self.base), self._factors(), self._stretch())
+
+    def _factors(self) -> tuple[float, ...] | None:
+        given = self.rescale_factors
+        if given is None:
+            return None
+        if given.is_meta or isinstance(given, FakeTensor):
+            raise ArgumentError(
+                f"{type(self).__name__}: rescale_factors: expected a tensor with values, which construction reads, "
+                f"received {'a meta' if given.is_meta else 'a fake'} tensor; construct the op with the factors"
+            )
+        return tuple(given.tolist())
+
+    def _stretch(self) -> float:
+        extension = self.max_position_embeddings / self.original_max_position_embeddings
+        if extension <= 1:
+            return 1.0
+        return math.sqrt(1 + math.log(extension) / math.log(self.original_max_position_embeddings))
