@@ -15,6 +15,8 @@ from tileops_testing.plugin import RunSuite
 from tileops_testing.suites import CompileContractSuite
 
 REGISTERED: Final = (
+    "BatchNormFwdOp",
+    "LayerNormFwdOp",
     "LongRoPEFwdOp",
     "ProdFwdOp",
     "RMSNormFwdOp",

@@ -69,4 +69,38 @@ static inline int32_t tileops_store_float16(float *source, int16_t *target, int6
 
 #endif
 
+// target[0:count] = float32 values of the bfloat16 bits source[offset : offset + count]
+static inline int32_t tileops_load_bfloat16(int16_t *__restrict__ source, int64_t offset, float *__restrict__ target,
+                                            int32_t count) {
+  for (int32_t i = 0; i < count; ++i) {
+    uint32_t bits = (uint32_t)(uint16_t)source[offset + i] << 16;
+    __builtin_memcpy(target + i, &bits, sizeof bits);
+  }
+  return 0;
+}
+
+// target[offset : offset + count] = bfloat16 bits of source[0:count], rounded to nearest even; NaN stays NaN
+static inline int32_t tileops_store_bfloat16(float *__restrict__ source, int16_t *__restrict__ target, int64_t offset,
+                                             int32_t count) {
+  for (int32_t i = 0; i < count; ++i) {
+    uint32_t bits;
+    __builtin_memcpy(&bits, source + i, sizeof bits);
+    uint32_t rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
+    target[offset + i] = (int16_t)(source[i] != source[i] ? 0x7FC0u : rounded);
+  }
+  return 0;
+}
+
+static inline int32_t tileops_load_float32(float *__restrict__ source, int64_t offset, float *__restrict__ target,
+                                           int32_t count) {
+  for (int32_t i = 0; i < count; ++i) target[i] = source[offset + i];
+  return 0;
+}
+
+static inline int32_t tileops_store_float32(float *__restrict__ source, float *__restrict__ target, int64_t offset,
+                                            int32_t count) {
+  for (int32_t i = 0; i < count; ++i) target[offset + i] = source[i];
+  return 0;
+}
+
 }  // extern "C"

@@ -41,47 +41,36 @@ def offset_of(tensor, row, column):
 
 @T.macro
 def load_block(source, row, column, target, width, dtype):
-    """target[0:width] = source[row, column : column + width] as float32."""
-    if dtype == "float16":
-        T.evaluate(
-            T.call_extern(
-                "int32",
-                "tileops_load_float16",
-                start_of(source),
-                offset_of(source, row, column),
-                T.address_of(target[0]),
-                T.cast(width, "int32"),
-            )
+    """target[0:width] = source[row, column : column + width] as float32; nothing checks that these elements exist.
+
+    `width`, here and below, may be known only when the program runs.
+    """
+    T.evaluate(
+        T.call_extern(
+            "int32",
+            f"tileops_load_{dtype}",
+            start_of(source),
+            offset_of(source, row, column),
+            T.address_of(target[0]),
+            T.cast(width, "int32"),
         )
-    elif dtype == "bfloat16":
-        for i in T.serial(width):
-            target[i] = T.reinterpret(T.cast(source[place(row, column + i)], "int32") << 16, "float32")
-    else:
-        for i in T.serial(width):
-            target[i] = source[place(row, column + i)]
+    )
 
 
 @T.macro
 def store_block(source, target, row, column, width, dtype):
     """target[row, column : column + width] = source[0:width], rounded to nearest even; NaN stays NaN."""
-    if dtype == "float16":
+    if "float" in dtype:
         T.evaluate(
             T.call_extern(
                 "int32",
-                "tileops_store_float16",
+                f"tileops_store_{dtype}",
                 T.address_of(source[0]),
                 start_of(target),
                 offset_of(target, row, column),
                 T.cast(width, "int32"),
             )
         )
-    elif dtype == "bfloat16":
-        for i in T.serial(width):
-            bits = T.reinterpret(source[i], "uint32")
-            rounded = (bits + T.uint32(0x7FFF) + ((bits >> T.uint32(16)) & T.uint32(1))) >> T.uint32(16)
-            target[place(row, column + i)] = T.cast(
-                T.if_then_else(T.isnan(source[i]), T.uint32(0x7FC0), rounded), "int16"
-            )
     else:
         for i in T.serial(width):
             target[place(row, column + i)] = source[i]

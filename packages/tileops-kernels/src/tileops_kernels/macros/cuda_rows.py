@@ -13,27 +13,74 @@ def warps_of(lanes):
 
 
 @T.macro
-def combine_over_lanes(operation, total, partial, slot, lane, lanes):
-    """total[0] = `operation` over total[0] of the `lanes` threads of a row, in every one of them.
+def combine_over_lanes(operation, total, partial, slot, lane, lanes, count=1):
+    """total[i] = `operation` over total[i] of the `lanes` threads of a row, in each of them, for each i below count.
 
-    `lanes` is a power of two below 32, or a multiple of 32. `partial` is shared, (rows in the block, warps_of(lanes)),
-    and used by one such step of a program; every thread of the block must arrive here.
+    `lanes` is a power of two below 32, or a multiple of 32. `partial` is shared, (rows in the block, count *
+    warps_of(lanes)), and used by one such step of a program; every thread of the block must arrive here.
     """
-    for step in T.unroll(min(lanes, WARP).bit_length() - 1):
-        total[0] = combine(operation, total[0], T.shfl_xor(total[0], 1 << step))
+    for i in T.unroll(count):
+        for step in T.unroll(min(lanes, WARP).bit_length() - 1):
+            total[i] = combine(operation, total[i], T.shfl_xor(total[i], 1 << step))
     if lanes > WARP:
         if lane % WARP == 0:
-            partial[slot, lane // WARP] = total[0]
+            for i in T.unroll(count):
+                partial[slot, i * warps_of(lanes) + lane // WARP] = total[i]
         T.sync_threads()
-        total[0] = partial[slot, 0]
-        for warp in T.unroll(lanes // WARP - 1):
-            total[0] = combine(operation, total[0], partial[slot, warp + 1])
+        for i in T.unroll(count):
+            total[i] = partial[slot, i * warps_of(lanes)]
+            for warp in T.unroll(lanes // WARP - 1):
+                total[i] = combine(operation, total[i], partial[slot, i * warps_of(lanes) + warp + 1])
 
 
 @T.macro
-def add_over_lanes(total, partial, slot, lane, lanes):
-    """total[0] = the sum of total[0] over the `lanes` threads of a row, in each; see combine_over_lanes."""
-    combine_over_lanes("sum", total, partial, slot, lane, lanes)
+def add_over_lanes(total, partial, slot, lane, lanes, count=1):
+    """total[i] = the sum of total[i] over the `lanes` threads of a row, in each of them, for each i below count.
+
+    As combine_over_lanes, but the sum over warps begins at zero: that is the form that was measured.
+    """
+    for i in T.unroll(count):
+        for step in T.unroll(min(lanes, WARP).bit_length() - 1):
+            total[i] += T.shfl_xor(total[i], 1 << step)
+    if lanes > WARP:
+        if lane % WARP == 0:
+            for i in T.unroll(count):
+                partial[slot, i * warps_of(lanes) + lane // WARP] = total[i]
+        T.sync_threads()
+        for i in T.unroll(count):
+            total[i] = T.float32(0)
+            for warp in T.unroll(lanes // WARP):
+                total[i] += partial[slot, i * warps_of(lanes) + warp]
+
+
+@T.macro
+def read_vectors(x, steps, vector, source, row, first, step, n, whole, present):
+    """x[k, :] = `vector` elements of a row of `source` from element first + k * step on, for each k below steps.
+
+    Vectors that begin at `n` or later are left out, unless the row is known to be `whole`; all are where the row is not
+    `present`.
+    """
+    for k in T.unroll(steps):
+        if (whole or first + k * step < n) and present:
+            for v in T.vectorized(vector):
+                x[k, v] = source[row, first + k * step + v]
+
+
+@T.macro
+def read_parameter(w, steps, vector, source, first, step, n, whole):
+    """w[k, :] = `vector` elements of `source`, which all rows share, as read_vectors does."""
+    for k in T.unroll(steps):
+        if whole or first + k * step < n:
+            for v in T.vectorized(vector):
+                w[k, v] = source[first + k * step + v]
+
+
+@T.macro
+def write_vector(x, k, vector, target, row, first, step, n, whole, present):
+    """Write x[k, :] to where read_vectors reads it."""
+    if (whole or first + k * step < n) and present:
+        for v in T.vectorized(vector):
+            target[row, first + k * step + v] = x[k, v]
 
 
 KEEP_PACKED = """

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tileops_testing.references.reference import Reference
 
-__all__ = ["REFERENCES", "rms_norm_fwd"]
+__all__ = ["REFERENCES", "batch_norm_fwd", "layer_norm_fwd", "rms_norm_fwd"]
 
 
 def rms_norm_fwd(
@@ -27,6 +27,110 @@ def rms_norm_fwd(
     return scaled if weight is None else scaled * weight.double()
 
 
+def layer_norm_fwd(
+    x: Tensor,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    normalized_shape: Sequence[int],
+    eps: float = 1e-5,
+) -> Tensor:
+    """Return ``(x - mean) / sqrt(variance + eps) * weight + bias`` over the trailing ``normalized_shape``, in float64.
+
+    The variance divides by the number of elements.
+    """
+    scaled = _standard_rows(x, normalized_shape, eps)
+    if weight is not None:
+        scaled = scaled * weight.double()
+    return scaled if bias is None else scaled + bias.double()
+
+
+def _layer_norm_terms(
+    x: Tensor,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    normalized_shape: Sequence[int],
+    eps: float = 1e-5,
+) -> Tensor:
+    """The deviation and its standard unit, scaled by the weight, and the bias: x and its mean leave no more error."""
+    sizes = _standard_rows(x, normalized_shape, eps).abs() + 1
+    if weight is not None:
+        sizes = sizes * weight.double().abs()
+    return sizes if bias is None else sizes + bias.double().abs()
+
+
+def _standard_rows(x: Tensor, normalized_shape: Sequence[int], eps: float) -> Tensor:
+    axes = tuple(range(-len(normalized_shape), 0))
+    wide = x.double()
+    centered = wide - wide.mean(dim=axes, keepdim=True)
+    return centered * torch.rsqrt(centered.square().mean(dim=axes, keepdim=True) + eps)
+
+
+def batch_norm_fwd(
+    x: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Return ``(x - mean) / sqrt(variance + eps) * weight + bias`` with statistics of each channel, in float64.
+
+    In training the statistics are the batch's, and the running ones move by ``momentum``, with the variance divided by
+    one element less; else they are the running ones.
+    """
+    scaled = _standard_channels(x, running_mean, running_var, training=training, eps=eps)
+    if training and running_mean is not None and running_var is not None and x.numel():
+        variance, mean = torch.var_mean(x.double().transpose(0, 1).flatten(1), dim=1)
+        running_mean.copy_((1 - momentum) * running_mean.double() + momentum * mean)
+        running_var.copy_((1 - momentum) * running_var.double() + momentum * variance)
+    if weight is not None:
+        scaled = scaled * _by_channel(weight, x)
+    return scaled if bias is None else scaled + _by_channel(bias, x)
+
+
+def _batch_norm_terms(
+    x: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """The deviation and its standard unit, scaled by the weight, and the bias."""
+    del momentum
+    sizes = _standard_channels(x, running_mean, running_var, training=training, eps=eps).abs() + 1
+    if weight is not None:
+        sizes = sizes * _by_channel(weight, x).abs()
+    return sizes if bias is None else sizes + _by_channel(bias, x).abs()
+
+
+def _standard_channels(
+    x: Tensor, running_mean: Tensor | None, running_var: Tensor | None, *, training: bool, eps: float
+) -> Tensor:
+    wide = x.double()
+    if training:
+        axes = [axis for axis in range(x.ndim) if axis != 1]
+        mean = wide.mean(dim=axes, keepdim=True)
+        variance = (wide - mean).square().mean(dim=axes, keepdim=True)
+    else:
+        if running_mean is None or running_var is None:
+            raise ValueError("running statistics: expected both of them outside training, received None; pass them")
+        mean, variance = _by_channel(running_mean, x), _by_channel(running_var, x)
+    return (wide - mean) * torch.rsqrt(variance + eps)
+
+
+def _by_channel(values: Tensor, x: Tensor) -> Tensor:
+    return values.double().reshape(1, -1, *([1] * (x.ndim - 2)))
+
+
 def _normalized_elements(parameters: Mapping[str, object]) -> int:
     shape = parameters["normalized_shape"]
     if not isinstance(shape, Sequence):
@@ -35,5 +139,7 @@ def _normalized_elements(parameters: Mapping[str, object]) -> int:
 
 
 REFERENCES: Mapping[str, Reference] = {
+    "BatchNormFwdOp": Reference(batch_norm_fwd, terms=_batch_norm_terms, values={"running_var": "positive"}),
+    "LayerNormFwdOp": Reference(layer_norm_fwd, summed=_normalized_elements, terms=_layer_norm_terms),
     "RMSNormFwdOp": Reference(rms_norm_fwd, summed=_normalized_elements),
 }

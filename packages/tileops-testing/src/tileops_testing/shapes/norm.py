@@ -10,17 +10,52 @@ __all__ = ["ROWS"]
 
 
 def _row(
-    label: str, normalized_shape: Sequence[int], batch: Sequence[int], *dtypes: str, weight: bool = True
+    label: str,
+    normalized_shape: Sequence[int],
+    batch: Sequence[int],
+    *dtypes: str,
+    some: tuple[str, ...] = ("weight",),
 ) -> WorkloadRow:
     return WorkloadRow(
         label=label,
-        some=("weight",) if weight else (),
+        some=some,
         dtype_cases=tuple({"T": dtype} for dtype in dtypes),
         values={"normalized_shape": tuple(normalized_shape), "B": tuple(batch)},
     )
 
 
+def _planes(label: str, shape: Sequence[int], *dtypes: str, training: bool, some: tuple[str, ...] = ()) -> WorkloadRow:
+    batch, channels, *length = shape
+    return WorkloadRow(
+        label=label,
+        some=some,
+        dtype_cases=tuple({"T": dtype} for dtype in dtypes),
+        values={"training": training, "B": batch, "C": channels, "L": tuple(length)},
+    )
+
+
+_STATISTICS = ("running_mean", "running_var")
+_AFFINE = ("weight", "bias")
+
 ROWS: Mapping[str, Sequence[WorkloadRow]] = {
+    "BatchNormFwdOp": (
+        _planes("columns-train", [33, 300], "float32", "float16", training=True, some=(*_STATISTICS, *_AFFINE)),
+        _planes("columns-eval", [33, 300], "float32", "bfloat16", training=False, some=(*_STATISTICS, "bias")),
+        _planes("odd-planes-train", [3, 5, 7, 7], "float32", "bfloat16", training=True, some=("weight",)),
+        _planes("odd-planes-eval", [3, 5, 7, 7], "float16", training=False, some=(*_STATISTICS, "weight")),
+        _planes("one-entry", [1, 2, 1025], "float16", training=True, some=(*_STATISTICS, *_AFFINE)),
+        _planes("one-value-eval", [1, 3, 1, 1], "float32", training=False, some=_STATISTICS),
+        _planes("volumes", [2, 3, 4, 5, 6], "bfloat16", training=True, some=("bias",)),
+        _planes("no-entries-train", [0, 3, 4], "float32", training=True, some=_STATISTICS),
+    ),
+    "LayerNormFwdOp": (
+        _row("one-element-rows", [1], [5], "float32", some=_AFFINE),
+        _row("odd-rows", [7], [3], "float16", some=_AFFINE),
+        _row("below-a-tile", [4095], [33], "float16", "float32", some=_AFFINE),
+        _row("two-axes", [16, 24], [2, 3], "bfloat16", some=("bias",)),
+        _row("no-batch-axis", [128], [], "float16"),
+        _row("no-rows", [4096], [0], "float16", some=_AFFINE),
+    ),
     "RMSNormFwdOp": (
         _row("one-element-rows", [1], [5], "float32"),
         _row("odd-rows", [7], [3], "float16"),

@@ -83,13 +83,18 @@ def _assert_recorded(op: SubjectOp, case: Case, inputs: Inputs) -> None:
 
 
 def _assert_effect(op: SubjectOp, case: Case, inputs: Inputs, copies: Inputs, untouched: Inputs) -> None:
-    """A written input holds what the reference wrote into its copy; every other input is as it was."""
+    """A written input holds what the reference wrote into its copy; every other input is as it was.
+
+    What an input held may cancel against what the op adds to it.
+    """
     written = written_by(op)
     for name, tensor, copy, before in zip(case.names(), inputs, copies, untouched, strict=True):
         if tensor is None or copy is None or before is None:
             continue
         if name in written:
-            assert_close(tensor, copy, dtype=before.dtype, summed=case.summed, what=f"written input {name}")
+            terms = before.double().abs() + copy.double().abs() if before.is_floating_point() else None
+            what = f"written input {name}"
+            assert_close(tensor, copy, dtype=before.dtype, summed=case.summed, terms=terms, what=what)
         else:
             assert_identical(tensor, before, what=f"input {name}, which the call must not write")
 

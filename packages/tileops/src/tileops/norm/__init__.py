@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 from tileops.lazy import export
 
 if TYPE_CHECKING:
+    from tileops.norm.batch_norm import BatchNormFwdOp
+    from tileops.norm.layer_norm import LayerNormFwdOp
     from tileops.norm.rms_norm import RMSNormFwdOp
 
-__all__ = ["RMSNormFwdOp"]
+__all__ = ["BatchNormFwdOp", "LayerNormFwdOp", "RMSNormFwdOp"]
 
-_MODULES = {"RMSNormFwdOp": "rms_norm"}
+_MODULES = {"BatchNormFwdOp": "batch_norm", "LayerNormFwdOp": "layer_norm", "RMSNormFwdOp": "rms_norm"}
 
 
 def __getattr__(name: str) -> object:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-import torch
 from torch import Tensor
 
-from tileops.op.base import Op
+from tileops.norm.base import RowNormOp
 from tileops_kernels.interface import KernelInterface
 from tileops_kernels.kernel import KernelType
-from tileops_kernels.norm import RMS_NORM, RMS_NORM_KERNELS, LayerNormCall, RMSNormFwdInterface
+from tileops_kernels.norm import RMS_NORM, RMS_NORM_KERNELS, RMSNormFwdInterface
 
 
-class RMSNormFwdOp(Op):
+class RMSNormFwdOp(RowNormOp):
     """`y = x * rsqrt(mean(x ** 2) + eps) * weight` over the trailing `normalized_shape` axes.
 
     x: `[*B, *normalized_shape]`, float16, bfloat16 or float32, any layout; weight: `[*normalized_shape]` in x's dtype,
@@ -35,17 +33,12 @@ class RMSNormFwdOp(Op):
     interfaces: ClassVar[Mapping[str, type[KernelInterface]]] = {RMS_NORM: RMSNormFwdInterface}
 
     def __init__(self, normalized_shape: Sequence[int], eps: float | None = None, *, target: str | None = None) -> None:
-        self.normalized_shape = normalized_shape
-        self.eps = eps
-        super().__init__(target=target)
-        self._n = math.prod(self.normalized_shape)
-        self._eps = torch.finfo(torch.float32).eps if eps is None else float(eps)
+        super().__init__(normalized_shape, eps, target=target)
 
     def forward(self, x: Tensor, weight: Tensor | None = None) -> Tensor:
         """Compute the norm of checked inputs."""
-        call = LayerNormCall(device=x.device, n=self._n, eps=self._eps, dtype=x.dtype)
         weight = None if weight is None else weight.contiguous()
-        return self.kernel_for(RMS_NORM, call)(x.contiguous(), weight)
+        return self.kernel_for(RMS_NORM, self.row_call(x))(x.contiguous(), weight)
 
     if TYPE_CHECKING:
         __call__ = forward  # a call has forward's type

@@ -4,6 +4,7 @@ import tilelang.language as T  # noqa: N812
 
 from tileops_kernels.build.launcher import RowSplit
 from tileops_kernels.macros.cpu_blocks import BLOCK, LANES, load_block, storage_dtype, store_block
+from tileops_kernels.macros.row_signatures import program_of_rows
 
 
 def rms_norm_rows(n, dtype, weighted):
@@ -35,24 +36,18 @@ def rms_norm_rows(n, dtype, weighted):
         scale[0] = T.rsqrt(scale[0] / n + eps)
 
     @T.macro
-    def write_plain(X, Y, row, column, x, scale, width):
+    def write_block(X, W, Y, row, column, x, w, scale, width):
         load_block(X, row, column, x, width, dtype)
         for k in T.serial(width):
             x[k] = x[k] * scale[0]
+        if weighted:
+            load_block(W, 0, column, w, width, dtype)
+            for k in T.serial(width):
+                x[k] = x[k] * w[k]
         store_block(x, Y, row, column, width, dtype)
 
     @T.macro
-    def write_weighted(X, W, Y, row, column, x, w, scale, width):
-        load_block(X, row, column, x, width, dtype)
-        load_block(W, 0, column, w, width, dtype)
-        for k in T.serial(width):
-            x[k] = x[k] * scale[0] * w[k]
-        store_block(x, Y, row, column, width, dtype)
-
-    @T.prim_func
-    def weighted_rows(
-        X: T.Tensor[(m, n), storage], W: T.Tensor[(1, n), storage], Y: T.Tensor[(m, n), storage], eps: T.float32
-    ):
+    def normalize(X, W, _B, Y, eps):
         with T.Kernel(m) as row:
             sums = T.alloc_local((LANES,), "float32")
             scale = T.alloc_local((1,), "float32")
@@ -60,20 +55,9 @@ def rms_norm_rows(n, dtype, weighted):
             w = T.alloc_local((BLOCK,), "float32")
             mean_square_root(X, row, x, sums, scale, eps)
             for j in T.serial(blocks):
-                write_weighted(X, W, Y, row, j * BLOCK, x, w, scale, BLOCK)
+                write_block(X, W, Y, row, j * BLOCK, x, w, scale, BLOCK)
             if tail:
-                write_weighted(X, W, Y, row, blocks * BLOCK, x, w, scale, tail)
+                write_block(X, W, Y, row, blocks * BLOCK, x, w, scale, tail)
 
-    @T.prim_func
-    def plain_rows(X: T.Tensor[(m, n), storage], Y: T.Tensor[(m, n), storage], eps: T.float32):
-        with T.Kernel(m) as row:
-            sums = T.alloc_local((LANES,), "float32")
-            scale = T.alloc_local((1,), "float32")
-            x = T.alloc_local((BLOCK,), "float32")
-            mean_square_root(X, row, x, sums, scale, eps)
-            for j in T.serial(blocks):
-                write_plain(X, Y, row, j * BLOCK, x, scale, BLOCK)
-            if tail:
-                write_plain(X, Y, row, blocks * BLOCK, x, scale, tail)
-
-    return (weighted_rows if weighted else plain_rows), RowSplit("m", {"X": n, "Y": n}, work=n)
+    program = program_of_rows(normalize, (m, n), (1, n), storage, weighted, False)
+    return program, RowSplit("m", {"X": n, "Y": n}, work=n)

@@ -56,4 +56,37 @@ def _rms_norm_parts(op: SubjectOp, inputs: Inputs) -> Mapping[str, Callable[[], 
     }
 
 
-PEERS: Mapping[str, Peers] = {"RMSNormFwdOp": Peers(_rms_norm, _rms_norm_parts)}
+def _layer_norm(case: Case, device: torch.device) -> Mapping[str, Callable[..., object]]:
+    del device
+    parameters: Any = case.parameters
+    shape, eps = tuple(parameters["normalized_shape"]), parameters.get("eps", 1e-5)
+
+    def norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
+        return functional.layer_norm(x, shape, weight, bias, eps)
+
+    torch.compiler.reset()
+    return {"torch": norm, "inductor": torch.compile(norm, fullgraph=True)}
+
+
+def _batch_norm(case: Case, device: torch.device) -> Mapping[str, Callable[..., object]]:
+    del device
+    parameters: Any = case.parameters
+
+    def norm(
+        x: Tensor,
+        running_mean: Tensor | None = None,
+        running_var: Tensor | None = None,
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+    ) -> Tensor:
+        return functional.batch_norm(x, running_mean, running_var, weight, bias, **parameters)
+
+    torch.compiler.reset()
+    return {"torch": norm, "inductor": torch.compile(norm, fullgraph=True)}
+
+
+PEERS: Mapping[str, Peers] = {
+    "BatchNormFwdOp": Peers(_batch_norm),
+    "LayerNormFwdOp": Peers(_layer_norm),
+    "RMSNormFwdOp": Peers(_rms_norm, _rms_norm_parts),
+}

@@ -1,0 +1,78 @@
+"""Mean and squared deviations on CUDA, merged so that a large mean costs no digits.
+
+A thread holds `moments`, float32 (3,): how many elements it has seen, their mean, and the sum of their squared
+deviations from it.
+"""
+
+import tilelang.language as T  # noqa: N812
+
+from tileops_kernels.macros.cuda_rows import add_over_lanes, keep_packed
+
+
+@T.macro
+def clear_moments(moments):
+    """No elements seen."""
+    for i in T.unroll(3):
+        moments[i] = T.float32(0)
+
+
+@T.macro
+def merge_moments(moments, count, mean, squares):
+    """Add to `moments` those of `count` further elements; `count` may be 0."""
+    if count > T.float32(0):
+        total = moments[0] + count
+        share = count / total
+        difference = mean - moments[1]
+        moments[1] += difference * share
+        moments[2] += squares + difference * difference * moments[0] * share
+        moments[0] = total
+
+
+@T.macro
+def add_vectors(moments, chunk, x, steps, vector, first, step, n, whole, present, packed):
+    """Add the elements of x to `moments`, those that read_vectors with the same arguments has read.
+
+    `chunk` is float32 (3,), for their own moments. `packed` says that the program has KEEP_PACKED in its prelude and
+    that a vector takes 16 bytes; the elements then stay in their dtype between uses.
+    """
+    clear_moments(chunk)
+    for k in T.unroll(steps):
+        if (whole or first + k * step < n) and present:
+            chunk[0] += T.float32(vector)
+            for v in T.unroll(vector):
+                chunk[1] += T.cast(x[k, v], "float32")
+    if chunk[0] > T.float32(0):
+        chunk[1] = chunk[1] / chunk[0]
+    for k in T.unroll(steps):
+        if packed:
+            keep_packed(x, k)
+        if (whole or first + k * step < n) and present:
+            for v in T.unroll(vector):
+                deviation = T.cast(x[k, v], "float32") - chunk[1]
+                chunk[2] += deviation * deviation
+    merge_moments(moments, chunk[0], chunk[1], chunk[2])
+
+
+@T.macro
+def moments_over_lanes(moments, sums, means, squares, slot, lane, lanes):
+    """`moments` = those of all `lanes` threads of a row together, in every one of them.
+
+    Their mean is moments[1] + sums[1]: the second part is what rounding took from the first. `sums` is float32 (2,);
+    `means` and `squares` are shared, (rows in the block, 2 * warps_of(lanes)) each. As for add_over_lanes, every thread
+    of the block must arrive here.
+    """
+    sums[0] = moments[0]
+    sums[1] = moments[0] * moments[1]
+    add_over_lanes(sums, means, slot, lane, lanes, count=2)
+    total = sums[0]
+    mean = T.if_then_else(total > T.float32(0), sums[1] / total, T.float32(0))
+    difference = moments[1] - mean
+    sums[0] = moments[2] + moments[0] * difference * difference
+    sums[1] = moments[0] * difference
+    add_over_lanes(sums, squares, slot, lane, lanes, count=2)
+    rest = T.if_then_else(total > T.float32(0), sums[1] / total, T.float32(0))
+    deviations = sums[0] - sums[1] * rest
+    moments[0] = total
+    moments[1] = mean
+    moments[2] = T.if_then_else(deviations < T.float32(0), T.float32(0), deviations)
+    sums[1] = rest

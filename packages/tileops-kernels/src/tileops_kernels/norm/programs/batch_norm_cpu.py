@@ -1,0 +1,192 @@
+"""BatchNorm on a CPU: the channels are shared among threads, each of which reads its planes twice.
+
+x is seen as (batch, stride): a batch entry holds `stride` elements, those of a channel `length` together. Arguments
+that a thread gets begin at its own first channel. All sizes are dynamic.
+"""
+
+import tilelang.language as T  # noqa: N812
+
+from tileops_kernels.build.launcher import RowSplit
+from tileops_kernels.macros.cpu_blocks import BLOCK, LANES, load_block, storage_dtype, store_block
+from tileops_kernels.macros.cpu_moments import add_block, clear_lanes, moments_over_lanes
+
+_STEPS = {"W": 1, "B": 1, "M": 1, "V": 1}
+
+
+def batch_norm_planes(dtype, training):
+    """Planes of `length` elements; parameters X, W, B, M, V, Y, length, eps, momentum if `training`, and flags.
+
+    The sizes are batch, channels and stride. `flags` has bit 1 set where W is to be read, bit 2 where B is, and bit 4
+    where, `training`, M and V are moved by `momentum`; a tensor that is not read may be any of its shape.
+    """
+    batch = T.dynamic("batch", "int64")
+    stride = T.dynamic("stride", "int64")
+    channels = T.dynamic("channels", "int64")
+    storage = storage_dtype(dtype)
+
+    @T.macro
+    def add_plane(X, entry, first, length, x, counts, means, squares, block_means, block_squares):
+        for j in T.serial(length // BLOCK):
+            load_block(X, entry, first + j * BLOCK, x, BLOCK, dtype)
+            add_block(x, BLOCK, counts, means, squares, block_means, block_squares)
+        if length % BLOCK > 0:
+            load_block(X, entry, first + length // BLOCK * BLOCK, x, T.cast(length % BLOCK, "int32"), dtype)
+            add_block(x, T.cast(length % BLOCK, "int32"), counts, means, squares, block_means, block_squares)
+
+    @T.macro
+    def write_block(X, Y, entry, first, x, affine, width):
+        load_block(X, entry, first, x, width, dtype)
+        for k in T.serial(width):
+            x[k] = (x[k] - affine[0]) * affine[1] * affine[2] + affine[3]
+        store_block(x, Y, entry, first, width, dtype)
+
+    @T.macro
+    def normalize(X, W, B, M, V, Y, length, eps, momentum, flags):
+        with T.Kernel(channels) as channel:
+            counts = T.alloc_local((LANES,), "float32")
+            means = T.alloc_local((LANES,), "float32")
+            squares = T.alloc_local((LANES,), "float32")
+            block_means = T.alloc_local((LANES,), "float32")
+            block_squares = T.alloc_local((LANES,), "float32")
+            result = T.alloc_local((4,), "float32")
+            affine = T.alloc_local((4,), "float32")
+            x = T.alloc_local((BLOCK,), "float32")
+            if training:
+                clear_lanes(counts, means, squares)
+                for entry in T.serial(batch):
+                    add_plane(X, entry, channel * length, length, x, counts, means, squares, block_means, block_squares)
+                moments_over_lanes(counts, means, squares, result)
+                affine[0] = result[1] + result[2]
+                affine[1] = T.rsqrt(result[3] / result[0] + eps)
+                if flags & 4 != 0:
+                    M[channel] = momentum * affine[0] + (T.float32(1) - momentum) * M[channel]
+                    V[channel] = (
+                        momentum * (result[3] / (result[0] - T.float32(1))) + (T.float32(1) - momentum) * V[channel]
+                    )
+            else:
+                affine[0] = M[channel]
+                affine[1] = T.rsqrt(V[channel] + eps)
+            affine[2] = T.float32(1)
+            affine[3] = T.float32(0)
+            if flags & 1 != 0:
+                affine[2] = W[channel]
+            if flags & 2 != 0:
+                affine[3] = B[channel]
+            for entry in T.serial(batch):
+                for j in T.serial(length // BLOCK):
+                    write_block(X, Y, entry, channel * length + j * BLOCK, x, affine, BLOCK)
+                if length % BLOCK > 0:
+                    write_block(
+                        X,
+                        Y,
+                        entry,
+                        channel * length + length // BLOCK * BLOCK,
+                        x,
+                        affine,
+                        T.cast(length % BLOCK, "int32"),
+                    )
+
+    program = _program(normalize, (batch, stride), channels, storage, training)
+    return program, RowSplit("channels", {"X": "length", "Y": "length", **_STEPS}, work="batch * length")
+
+
+def batch_norm_columns(dtype, training):
+    """Planes of one element, whose neighbouring channels are neighbours in memory; otherwise as batch_norm_planes."""
+    batch = T.dynamic("batch", "int64")
+    stride = T.dynamic("stride", "int64")
+    channels = T.dynamic("channels", "int64")
+    storage = storage_dtype(dtype)
+
+    @T.macro
+    def statistics(X, M, V, first, x, means, scales, eps, momentum, flags, width):
+        for c in T.serial(width):
+            means[c] = T.float32(0)
+            scales[c] = T.float32(0)
+        for entry in T.serial(batch):
+            load_block(X, entry, first, x, width, dtype)
+            share = T.float32(1) / T.cast(entry + 1, "float32")
+            for c in T.serial(width):
+                difference = x[c] - means[c]
+                means[c] += difference * share
+                scales[c] += difference * (x[c] - means[c])
+        count = T.cast(batch, "float32")
+        if flags & 4 != 0:
+            for c in T.serial(width):
+                M[first + c] = momentum * means[c] + (T.float32(1) - momentum) * M[first + c]
+                V[first + c] = (
+                    momentum * (scales[c] / (count - T.float32(1))) + (T.float32(1) - momentum) * V[first + c]
+                )
+        for c in T.serial(width):
+            scales[c] = T.rsqrt(scales[c] / count + eps)
+
+    @T.macro
+    def normalize(X, W, B, M, V, Y, length, eps, momentum, flags):
+        with T.Kernel(T.ceildiv(channels, BLOCK)) as part:
+            first = part * BLOCK * length
+            width = T.cast(T.min(channels - first, BLOCK), "int32")
+            means = T.alloc_local((BLOCK,), "float32")
+            scales = T.alloc_local((BLOCK,), "float32")
+            x = T.alloc_local((BLOCK,), "float32")
+            weights = T.alloc_local((BLOCK,), "float32")
+            biases = T.alloc_local((BLOCK,), "float32")
+            if training:
+                statistics(X, M, V, first, x, means, scales, eps, momentum, flags, width)
+            else:
+                for c in T.serial(width):
+                    means[c] = M[first + c]
+                    scales[c] = T.rsqrt(V[first + c] + eps)
+            for c in T.serial(width):
+                weights[c] = T.float32(1)
+                biases[c] = T.float32(0)
+            if flags & 1 != 0:
+                for c in T.serial(width):
+                    weights[c] = W[first + c]
+            if flags & 2 != 0:
+                for c in T.serial(width):
+                    biases[c] = B[first + c]
+            for entry in T.serial(batch):
+                load_block(X, entry, first, x, width, dtype)
+                for c in T.serial(width):
+                    x[c] = (x[c] - means[c]) * scales[c] * weights[c] + biases[c]
+                store_block(x, Y, entry, first, width, dtype)
+
+    program = _program(normalize, (batch, stride), channels, storage, training)
+    return program, RowSplit("channels", {"X": "length", "Y": "length", **_STEPS}, work="batch * length")
+
+
+def _program(body, elements, channels, storage, training):
+    """The program that runs the macro `body`, with `momentum` among its parameters where it is training."""
+    if training:
+
+        @T.prim_func
+        def train(
+            X: T.Tensor[elements, storage],
+            W: T.Tensor[(channels,), "float32"],
+            B: T.Tensor[(channels,), "float32"],
+            M: T.Tensor[(channels,), "float32"],
+            V: T.Tensor[(channels,), "float32"],
+            Y: T.Tensor[elements, storage],
+            length: T.int64,
+            eps: T.float32,
+            momentum: T.float32,
+            flags: T.int32,
+        ):
+            body(X, W, B, M, V, Y, length, eps, momentum, flags)
+
+        return train
+
+    @T.prim_func
+    def infer(
+        X: T.Tensor[elements, storage],
+        W: T.Tensor[(channels,), "float32"],
+        B: T.Tensor[(channels,), "float32"],
+        M: T.Tensor[(channels,), "float32"],
+        V: T.Tensor[(channels,), "float32"],
+        Y: T.Tensor[elements, storage],
+        length: T.int64,
+        eps: T.float32,
+        flags: T.int32,
+    ):
+        body(X, W, B, M, V, Y, length, eps, None, flags)
+
+    return infer

@@ -1,0 +1,301 @@
+"""What the norms over rows share on the host: launch settings, what each strategy refuses, and the launch.
+
+A norm's kernel types inherit one strategy (`OnChipRows`, `StreamedRows`, `GeneralRows` or `CPURows`) and a class of
+that norm, which names its programs and the tensors that scale and shift a row, and writes `forward`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from abc import abstractmethod
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from math import gcd
+from typing import Any, ClassVar, Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+from tileops_kernels.build import cpu, cuda
+from tileops_kernels.build.launcher import CPUFunction
+from tileops_kernels.build.program import Program
+from tileops_kernels.errors import StorageError
+from tileops_kernels.kernel import Kernel
+from tileops_kernels.norm.interfaces import LayerNormCall
+
+DTYPES = {torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float32: "float32"}
+"""The dtypes that every norm kernel serves, with TileLang's names for them."""
+
+WARP = 32
+ACCESS_BYTES = 16
+"""What one thread moves in one access; addresses must be multiples of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class OnChipSettings:
+    """Launch settings of rows in registers: see the builder `rms_norm_on_chip`."""
+
+    lanes: int
+    rows: int
+    blocks: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamingSettings:
+    """Launch settings of rows that are read twice: see the builder `rms_norm_streaming`."""
+
+    vector: int
+    lanes: int
+    rows: int
+    unroll: int
+
+
+def vector_width(call: LayerNormCall) -> int:
+    """Elements of one 16-byte access."""
+    return ACCESS_BYTES // call.dtype.itemsize
+
+
+def on_chip_settings(call: LayerNormCall, *, threads: int = 768) -> OnChipSettings:
+    """One access a thread for short rows, several rows a block; up to eight accesses a thread for longer ones.
+
+    Few threads with many accesses each measured best on an H200 (docs/performance/rms_norm.md): 64 threads for 4096
+    half-precision elements, 96 for 5120, 128 for 8192, with registers for 768 `threads` on a multiprocessor.
+    """
+    vectors = call.n // vector_width(call)
+    if vectors <= 128:
+        lanes = _lanes(vectors)
+        return OnChipSettings(lanes=lanes, rows=max(1, 128 // lanes), blocks=1)
+    lanes = max(64, _lanes(-(-vectors // 8)))
+    return OnChipSettings(lanes=lanes, rows=1, blocks=max(1, threads // lanes))
+
+
+def streaming_settings(call: LayerNormCall) -> StreamingSettings:
+    """As many threads as a block may have, so that the few rows under way are still cached when read again."""
+    vector = vector_width(call)
+    return StreamingSettings(vector=vector, lanes=min(1024, _lanes(call.n // vector)), rows=1, unroll=2)
+
+
+def general_settings(call: LayerNormCall) -> StreamingSettings:
+    """The widest access that divides the row, and a few accesses for each thread."""
+    vector = gcd(call.n, vector_width(call))
+    vectors = call.n // vector
+    unroll = 4 if vectors > 4 * WARP else 1
+    lanes = min(256, _lanes(-(-vectors // unroll)))
+    return StreamingSettings(vector=vector, lanes=lanes, rows=max(1, 128 // lanes), unroll=unroll)
+
+
+def _lanes(vectors: int) -> int:
+    """Threads for `vectors` accesses: a power of two below a warp, else whole warps."""
+    if vectors <= WARP:
+        return 1 << (vectors - 1).bit_length()
+    return -(-vectors // WARP) * WARP
+
+
+def dtype_refusal(dtype: torch.dtype) -> str | None:
+    """None for the dtypes that every norm kernel serves, else the reason."""
+    if dtype in DTYPES:
+        return None
+    return f"serves {', '.join(DTYPES.values())}, not {str(dtype).removeprefix('torch.')}"
+
+
+def _vector_refusal(call: LayerNormCall) -> str | None:
+    if call.n % vector_width(call) == 0:
+        return None
+    return f"rows are read {ACCESS_BYTES} bytes at a time; n={call.n} is no multiple of {vector_width(call)} elements"
+
+
+def _on_chip_limit(call: LayerNormCall) -> int:
+    """The longest row that is held in registers: 512 threads with eight accesses each.
+
+    Twice that measured slower than reading the row twice (docs/performance/rms_norm.md).
+    """
+    return 512 * 8 * vector_width(call)
+
+
+def aligned(tensor: Tensor) -> Tensor:
+    """`tensor`, or a copy of it where its first element is not at a multiple of 16 bytes."""
+    return tensor if tensor.data_ptr() % ACCESS_BYTES == 0 else tensor.clone()
+
+
+def addresses(kernel: Kernel[Any], tensors: Mapping[str, Tensor | None]) -> list[int]:
+    """Where the elements of the tensors that are passed lie, for a CPU program of `kernel`.
+
+    Raises StorageError for a tensor whose memory was freed; none of them may be without elements.
+    """
+    found = []
+    for name, tensor in tensors.items():
+        if tensor is None:
+            continue
+        if not (address := tensor.data_ptr()):
+            raise StorageError(
+                f"{type(kernel).__name__} for {kernel.call}: {name} has elements and no storage; expected memory that "
+                "holds them, received address 0; restore its storage before the call"
+            )
+        found.append(address)
+    return found
+
+
+Function = TypeVar("Function", cuda.CUDAFunction, CPUFunction)
+
+
+class RowNormKernel(Kernel[LayerNormCall], Generic[Function]):
+    """An entry of a norm over rows; it holds a program for each combination of the tensors that a call may omit."""
+
+    stem: ClassVar[str]
+    """The norm's program modules and their builders begin with it."""
+    affine: ClassVar[tuple[str, ...]]
+    """For each tensor of a row's length that a call may omit, the builder's argument that says it is passed."""
+
+    def __init__(self, call: LayerNormCall) -> None:
+        super().__init__(call)
+        self._n = call.n
+        self._eps = call.eps
+        self._loaded: dict[tuple[bool, ...], Function] = {}
+
+    @classmethod
+    def refusal(cls, call: LayerNormCall) -> str | None:
+        """None for the dtypes that all norms serve."""
+        return dtype_refusal(call.dtype) or super().refusal(call)
+
+    def programs(self) -> Sequence[Program]:
+        """The program of each signature, the one with every tensor first."""
+        return [self.program(*passed) for passed in itertools.product((True, False), repeat=len(self.affine))]
+
+    def program(self, *passed: bool) -> Program:
+        """The program of the signature in which each of `affine` is passed or not."""
+        module, builder, settings = self._build()
+        return Program.of(
+            f"tileops_kernels.norm.programs.{self.stem}{module}",
+            f"{self.stem}_{builder}",
+            n=self._n,
+            dtype=DTYPES[self.call.dtype],
+            **dict(zip(self.affine, passed, strict=True)),
+            **settings,
+        )
+
+    @abstractmethod
+    def _build(self) -> tuple[str, str, Mapping[str, int]]:
+        """How the module's and the builder's names end, and the launch settings among the builder's arguments."""
+        ...
+
+    @abstractmethod
+    def _load(self, passed: tuple[bool, ...]) -> Function:
+        """The program of one signature, built by the first call that needs it."""
+        ...
+
+
+class CUDARows(RowNormKernel[cuda.CUDAFunction]):
+    """The launch on CUDA."""
+
+    def _launch(self, x: Tensor, affine: tuple[Tensor | None, ...], y: Tensor) -> Tensor:
+        """Launch on tensors of any shape, address and device; the current device is what it was."""
+        if y.numel() == 0:
+            return y
+        n = self._n
+        rows = aligned(x).as_strided((x.numel() // n, n), (n, 1))
+        passed = [aligned(tensor).as_strided((n,), (1,)) for tensor in affine if tensor is not None]
+        results = y.view(-1, n)
+        with torch.cuda.device(x.device):
+            run = self._load(tuple([tensor is not None for tensor in affine]))
+            run(rows, *passed, results, self._eps)
+        return y
+
+    def _load(self, passed: tuple[bool, ...]) -> cuda.CUDAFunction:
+        run = self._loaded.get(passed)
+        if run is None:
+            owner = f"{type(self).__name__} for {self.call}"
+            run = self._loaded[passed] = cuda.load(self.program(*passed), arch=self.call.arch, owner=owner)
+        return run
+
+
+class OnChipRows(CUDARows):
+    """The whole row in registers: read once, written once."""
+
+    threads: ClassVar[int] = 768
+    """Threads of a multiprocessor that are given registers: the more a thread holds, the fewer."""
+
+    def __init__(self, call: LayerNormCall) -> None:
+        super().__init__(call)
+        self.settings = on_chip_settings(call, threads=self.threads)
+
+    @classmethod
+    def refusal(cls, call: LayerNormCall) -> str | None:
+        """None for rows of whole 16-byte accesses that a block can hold."""
+        reason = super().refusal(call) or _vector_refusal(call)
+        if reason is None and call.n > (limit := _on_chip_limit(call)):
+            reason = f"a block holds rows of up to {limit} elements on chip; n={call.n} is longer"
+        return reason
+
+    def config(self) -> Mapping[str, object]:
+        """The launch settings."""
+        return asdict(self.settings)
+
+    def _build(self) -> tuple[str, str, Mapping[str, int]]:
+        return "", "on_chip", {"vector": vector_width(self.call), **asdict(self.settings)}
+
+
+class _ChunkedRows(CUDARows):
+    """Rows read twice in chunks."""
+
+    settings: StreamingSettings
+
+    def config(self) -> Mapping[str, object]:
+        """The launch settings."""
+        return asdict(self.settings)
+
+    def _build(self) -> tuple[str, str, Mapping[str, int]]:
+        return "", "streaming", asdict(self.settings)
+
+
+class StreamedRows(_ChunkedRows):
+    """Rows too long to hold: read twice, 16 bytes at a time."""
+
+    def __init__(self, call: LayerNormCall) -> None:
+        super().__init__(call)
+        self.settings = streaming_settings(call)
+
+    @classmethod
+    def refusal(cls, call: LayerNormCall) -> str | None:
+        """None for rows of whole 16-byte accesses."""
+        return super().refusal(call) or _vector_refusal(call)
+
+
+class GeneralRows(_ChunkedRows):
+    """Rows of any length."""
+
+    general: ClassVar[bool] = True
+
+    def __init__(self, call: LayerNormCall) -> None:
+        super().__init__(call)
+        self.settings = general_settings(call)
+
+
+class CPURows(RowNormKernel[CPUFunction]):
+    """Rows of any length on a CPU, shared among the threads that torch uses."""
+
+    devices: ClassVar[frozenset[str]] = frozenset({"cpu"})
+
+    @classmethod
+    def entry_for(cls, call: LayerNormCall) -> tuple[Hashable, Callable[[], CPURows]]:
+        """One entry for all threads and all row counts."""
+        return (call.n, call.eps, call.dtype), partial(cls, call)
+
+    def _build(self) -> tuple[str, str, Mapping[str, int]]:
+        return "_cpu", "rows", {}
+
+    def _launch(self, x: Tensor, affine: tuple[Tensor | None, ...], y: Tensor) -> Tensor:
+        """Run on tensors of any shape."""
+        if (count := y.numel()) == 0:
+            return y
+        given = addresses(self, {"x": x, **dict(zip(("weight", "bias"), affine, strict=False)), "y": y})
+        run = self._load(tuple([tensor is not None for tensor in affine]))
+        run(*given, self._eps, count // self._n, torch.get_num_threads())
+        return y
+
+    def _load(self, passed: tuple[bool, ...]) -> CPUFunction:
+        run = self._loaded.get(passed)
+        if run is None:
+            owner = f"{type(self).__name__} for {self.call}"
+            run = self._loaded[passed] = cpu.load(self.program(*passed), owner=owner)
+        return run

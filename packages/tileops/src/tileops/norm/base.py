@@ -1,0 +1,27 @@
+"""The base of norms over the trailing axes of their input."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from tileops.op.base import Op
+from tileops_kernels.norm import LayerNormCall
+
+
+class RowNormOp(Op):
+    """A norm over the trailing `normalized_shape` axes; `eps` of None means float32's machine epsilon."""
+
+    def __init__(self, normalized_shape: Sequence[int], eps: float | None, *, target: str | None = None) -> None:
+        self.normalized_shape = normalized_shape
+        self.eps = eps
+        super().__init__(target=target)
+        self._n = math.prod(self.normalized_shape)
+        self._eps = torch.finfo(torch.float32).eps if eps is None else float(eps)
+
+    def row_call(self, x: Tensor) -> LayerNormCall:
+        """What a norm of x's rows asks of its kernel."""
+        return LayerNormCall(device=x.device, n=self._n, eps=self._eps, dtype=x.dtype)

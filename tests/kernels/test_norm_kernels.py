@@ -1,0 +1,206 @@
+"""Kernel types of LayerNorm and BatchNorm: which serves what, their settings, and what an entry builds and launches."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from contextlib import nullcontext
+
+import pytest
+import torch
+from torch import Tensor
+
+from tileops_kernels.build import cuda
+from tileops_kernels.build.program import Program
+from tileops_kernels.devices import DeviceFacts
+from tileops_kernels.errors import NoImplementationError
+from tileops_kernels.norm import (
+    BatchNormInferCall,
+    BatchNormTrainCall,
+    LayerNormCall,
+    batch_norm_infer_kernels,
+    batch_norm_train_kernels,
+    layer_norm_kernels,
+)
+from tileops_kernels.norm.batch_norm import (
+    BatchNormInferKernel,
+    BatchNormTrainKernel,
+    PlaneSettings,
+    plane_settings,
+    split_count,
+)
+from tileops_kernels.norm.layer_norm import LayerNormKernel, LayerNormOnChipKernel, LayerNormStreamingKernel
+
+HOPPER = DeviceFacts(arch=90, sm_count=132, smem_budget=232448)
+CUDA = torch.device("cuda", 0)
+needs_nvcc = pytest.mark.skipif(
+    shutil.which("nvcc") is None,
+    reason="no nvcc on PATH: install a CUDA toolkit, or pip install tileops-kernels[cuda]",
+)
+
+
+def rows(n: int, dtype: torch.dtype = torch.float16) -> LayerNormCall:
+    return LayerNormCall(device=CUDA, n=n, eps=1e-5, dtype=dtype, facts=HOPPER)
+
+
+def planes(length: int, dtype: torch.dtype = torch.float16) -> BatchNormInferCall:
+    return BatchNormInferCall(device=CUDA, length=length, eps=1e-5, dtype=dtype, facts=HOPPER)
+
+
+def training(length: int, dtype: torch.dtype = torch.float16) -> BatchNormTrainCall:
+    return BatchNormTrainCall(device=CUDA, length=length, eps=1e-5, momentum=0.1, dtype=dtype, facts=HOPPER)
+
+
+@pytest.mark.parametrize(
+    ("n", "expected"),
+    [(7, "layer_norm"), (4096, "layer_norm_on_chip"), (262144, "layer_norm_streaming"), (262140, "layer_norm")],
+)
+def test_rows_on_cuda(n: int, expected: str) -> None:
+    """Rows of whole 16-byte accesses stay on chip while they fit, then are streamed; others go to the general type."""
+    assert layer_norm_kernels().key_for(rows(n)) == expected
+
+
+def test_selection_elsewhere() -> None:
+    """BatchNorm has one kernel type for each mode and device, and LayerNorm one on a CPU."""
+    cpu = torch.device("cpu")
+    facts = DeviceFacts(arch=0, sm_count=2, smem_budget=0)
+    assert layer_norm_kernels().key_for(LayerNormCall(device=cpu, n=7, eps=0.1, dtype=torch.float32)) == (
+        "layer_norm_cpu"
+    )
+    assert batch_norm_train_kernels().key_for(training(49)) == "batch_norm_train"
+    assert batch_norm_infer_kernels().key_for(planes(49)) == "batch_norm_infer"
+    call = BatchNormInferCall(device=cpu, length=49, eps=0.1, dtype=torch.float32, facts=facts)
+    assert batch_norm_infer_kernels().key_for(call) == "batch_norm_infer_cpu"
+
+
+def test_other_dtypes_are_refused() -> None:
+    """A dtype that no kernel type serves is an error that gives each one's reason."""
+    with pytest.raises(NoImplementationError, match=r"batch_norm_infer: serves float16, bfloat16, float32, not float6"):
+        batch_norm_infer_kernels().key_for(planes(49, torch.float64))
+
+
+@pytest.mark.parametrize(
+    ("length", "dtype", "settings"),
+    [
+        (1, torch.float16, PlaneSettings(vector=1, lanes=1, slots=256, unroll=1)),
+        (49, torch.float32, PlaneSettings(vector=1, lanes=64, slots=4, unroll=1)),
+        (1024, torch.float16, PlaneSettings(vector=8, lanes=128, slots=2, unroll=1)),
+        (1 << 20, torch.float32, PlaneSettings(vector=4, lanes=256, slots=1, unroll=4)),
+    ],
+)
+def test_plane_settings(length: int, dtype: torch.dtype, settings: PlaneSettings) -> None:
+    """Lanes lie along a plane as far as it reaches, and the other threads of a block along the batch."""
+    assert plane_settings(length, dtype) == settings
+
+
+def test_splits_fill_the_device_without_running_dry() -> None:
+    """Few channels are shared among many blocks, many have one each, and no block is without work."""
+    settings = plane_settings(1 << 20, torch.float32)
+    assert split_count((4, 128, 1 << 18), settings, 132) == 4
+    assert split_count((4, 3, 1 << 18), settings, 132) == 176
+    assert split_count((4, 2000, 1 << 18), settings, 132) == 1
+    assert split_count((1, 3, 256), settings, 132) == 1
+
+
+def test_batch_and_plane_sizes_are_not_compiled_in() -> None:
+    """Planes with equal settings share an entry, whatever their length; eps and momentum are no part of a program."""
+    one, other = (BatchNormTrainKernel.entry_for(training(length)) for length in (1024, 1032))
+    assert one[0] != other[0]
+    one, other = (BatchNormTrainKernel.entry_for(training(length)) for length in (1024, 1016))
+    assert one[0] == other[0]
+    (program,) = BatchNormTrainKernel(training(1024)).programs()
+    assert {name for name, _ in program.arguments} == {"dtype", "vector", "lanes", "slots", "unroll"}
+
+
+def test_a_row_kernel_has_a_program_for_each_signature() -> None:
+    """Weight and bias, each passed or not, are four programs, built when a call needs them."""
+    programs = LayerNormOnChipKernel(rows(64)).programs()
+    found = [(dict(program.arguments)["weighted"], dict(program.arguments)["biased"]) for program in programs]
+    assert found == [(True, True), (True, False), (False, True), (False, False)]
+
+
+class Launches:
+    """Stands for loaded CUDA programs, and keeps what each launch was given."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.programs: list[Program] = []
+        self.arguments: list[tuple[Tensor | float, ...]] = []
+        monkeypatch.setattr(cuda, "load", self.load)
+        monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
+
+    def load(self, program: Program, *, arch: int, owner: str) -> cuda.CUDAFunction:
+        assert arch == 90
+        self.programs.append(program)
+        return lambda *given: self.arguments.append(given)
+
+    def tensors(self) -> list[Tensor]:
+        return [given for given in self.arguments[-1] if isinstance(given, Tensor)]
+
+
+@pytest.mark.parametrize("kernel_type", [LayerNormOnChipKernel, LayerNormStreamingKernel, LayerNormKernel])
+def test_row_launches_get_aligned_rows(
+    kernel_type: type[LayerNormOnChipKernel | LayerNormStreamingKernel | LayerNormKernel],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever shape and offset its inputs have, a program gets plain rows at multiples of 16 bytes."""
+    launches = Launches(monkeypatch)
+    flat = torch.randn(6 * 64 + 1).half()
+    x, bias = flat[1:].view(2, 3, 8, 8), flat[1:65].view(8, 8)
+    y = kernel_type(rows(64)).forward(x, None, bias)
+    given = launches.tensors()
+    assert [tuple(tensor.shape) for tensor in given] == [(6, 64), (64,), (6, 64)]
+    assert all(tensor.data_ptr() % 16 == 0 for tensor in given)
+    assert torch.equal(given[0], x.reshape(6, 64))
+    assert torch.equal(given[1], bias.reshape(64))
+    assert given[2].data_ptr() == y.data_ptr()
+    assert dict(launches.programs[0].arguments)["biased"] is True
+    assert dict(launches.programs[0].arguments)["weighted"] is False
+
+
+def test_plane_launches_say_what_may_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tensor that is not passed has another of its shape in its place, and its flag is not set."""
+    launches = Launches(monkeypatch)
+    x, mean, var = torch.randn(2, 3, 8, 8).half(), torch.zeros(3), torch.ones(3)
+    BatchNormTrainKernel(training(64)).forward(x, mean, var, None, torch.ones(3))
+    *_, eps, momentum, flags = launches.arguments[-1]
+    assert (eps, momentum, flags) == (1e-5, 0.1, 6)
+    assert launches.tensors()[3].data_ptr() == mean.data_ptr()
+    assert launches.tensors()[0].shape == (2, 3, 8, 8)
+    BatchNormTrainKernel(training(64)).forward(x, None, None, None, None)
+    assert launches.arguments[-1][-1] == 0
+    BatchNormInferKernel(planes(64)).forward(x, mean, var, torch.ones(3), None)
+    assert launches.arguments[-1][-1] == 1
+
+
+def test_no_elements_launch_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call without elements returns without building or launching."""
+    launches = Launches(monkeypatch)
+    assert LayerNormOnChipKernel(rows(64)).forward(torch.empty(0, 64).half(), None, None).shape == (0, 64)
+    assert BatchNormTrainKernel(training(8)).forward(torch.empty(0, 3, 8).half(), *[None] * 4).shape == (0, 3, 8)
+    assert launches.programs == []
+
+
+@needs_nvcc
+@pytest.mark.parametrize(
+    ("kernel_type", "n"),
+    [(LayerNormOnChipKernel, 16384), (LayerNormStreamingKernel, 262144), (LayerNormKernel, 4095)],
+    ids=["on_chip", "streaming", "general"],
+)
+def test_row_offsets_are_wide(
+    kernel_type: type[LayerNormOnChipKernel | LayerNormStreamingKernel | LayerNormKernel], n: int
+) -> None:
+    """The programs compile for Hopper and compute row offsets in 64 bits."""
+    text = cuda.cross_compile(kernel_type(rows(n)).program(True, True), arch=90)
+    assert re.search(rf"\(int64_t\)blockIdx\.x\).*\* \(int64_t\){n}\)", text)
+
+
+@needs_nvcc
+@pytest.mark.parametrize(
+    "kernel", [BatchNormTrainKernel(training(1024)), BatchNormInferKernel(planes(1024))], ids=["train", "infer"]
+)
+def test_plane_offsets_are_wide_and_accesses_whole(kernel: BatchNormTrainKernel | BatchNormInferKernel) -> None:
+    """The programs compile for Hopper with 64-bit sizes, and move x and y 16 bytes at a time."""
+    text = cuda.cross_compile(kernel.programs()[0], arch=90)
+    assert "int64_t batch, int64_t channels" in text
+    assert "*(uint4*)(X + " in text
+    assert "*(uint4*)(Y + " in text
