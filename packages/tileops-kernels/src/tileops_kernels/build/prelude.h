@@ -5,6 +5,19 @@
 #include <math.h>
 #include <omp.h>
 #include <stdint.h>
+#include <string.h>
+
+// Eight float32 values in one register: the C text of TileLang's float32x8. A broadcast reaches the constructor as the
+// last of eight equal values.
+struct float8 {
+  typedef float native __attribute__((vector_size(32), aligned(4), may_alias));
+  native values;
+  float8() = default;
+  float8(float value) : values(value - native{}) {}
+  float8(native given) : values(given) {}
+};
+static inline float8 operator+(float8 a, float8 b) { return a.values + b.values; }
+static inline float8 operator*(float8 a, float8 b) { return a.values * b.values; }
 
 extern "C" {
 
@@ -64,5 +77,35 @@ static inline int32_t tileops_store_float16(float *source, int16_t *target, int3
 }
 
 #endif
+
+// target[0:count] = float32 values of the bfloat16 bits source[0:count]
+static inline int32_t tileops_load_bfloat16(int16_t *source, float *target, int32_t count) {
+  for (int32_t i = 0; i < count; ++i) {
+    uint32_t bits = (uint32_t)(uint16_t)source[i] << 16;
+    memcpy(target + i, &bits, 4);
+  }
+  return 0;
+}
+
+// target[0:count] = bfloat16 bits of source[0:count], rounded to nearest even; NaN stays NaN
+static inline int32_t tileops_store_bfloat16(float *source, int16_t *target, int32_t count) {
+  for (int32_t i = 0; i < count; ++i) {
+    uint32_t bits;
+    memcpy(&bits, source + i, 4);
+    uint32_t rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;
+    target[i] = (int16_t)((bits & 0x7FFFFFFF) > 0x7F800000 ? 0x7FC0 : rounded);
+  }
+  return 0;
+}
+
+static inline int32_t tileops_load_float32(float *source, float *target, int32_t count) {
+  memcpy(target, source, (size_t)count * 4);
+  return 0;
+}
+
+static inline int32_t tileops_store_float32(float *source, float *target, int32_t count) {
+  memcpy(target, source, (size_t)count * 4);
+  return 0;
+}
 
 }  // extern "C"
