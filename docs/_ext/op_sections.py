@@ -168,13 +168,15 @@ def _runs_on(kernel_type: KernelType) -> str:
 
 
 def _rank(key: str, types: Mapping[str, KernelType]) -> str:
+    """Say which other kernel types on the same devices come after this one."""
     kernel_type = types[key]
-    if not any(other != key and types[other].devices & kernel_type.devices for other in types):
+    others = {other: types[other] for other in types if other != key and types[other].devices & kernel_type.devices}
+    if not others:
         return "the only one there"
-    beaten = [code(other) for other in sorted(kernel_type.preferred_over)]
-    if beaten:
-        return f"comes before {in_words(beaten, 'and')}"
-    return "last: serves what the others do not" if kernel_type.general else "before the general one"
+    if kernel_type.general:
+        return "last: serves what the others do not"
+    beaten = [code(other) for other in others if other in kernel_type.preferred_over or others[other].general]
+    return f"comes before {in_words(beaten, 'and')}" if beaten else ""
 
 
 def _support(name: str, data: Path) -> Iterator[str]:

@@ -62,6 +62,28 @@ print(other.serving_target)
     ]
 
 
+def test_a_second_card_builds_again(run: Run) -> None:
+    """One instance on two cards, alternating: a kernel for each, and results where the inputs are."""
+    program = """
+import plain_torch
+from plain_torch import LabTensor
+op = RMSNormFwdOp((4,))
+devices = [op(LabTensor(torch.ones(1, 4), index)).device.index for index in (0, 1, 0, 1)]
+print(devices, [spec.device.index for spec, _ in plain_torch.BUILT], op.last_call.device)
+try:
+    op(LabTensor(torch.ones(1, 4), 0), LabTensor(torch.ones(4), 1))
+except RuntimeError as error:
+    print(error)
+"""
+    assert run(PLAIN + program, "plain_torch") == [
+        "[0, 1, 0, 1] [0, 1] privateuseone:1",
+        (
+            "RMSNormFwdOp: weight: expected device privateuseone:0, as x has, received device privateuseone:1; move "
+            "weight with .to('privateuseone:0')"
+        ),
+    ]
+
+
 def test_a_target_may_be_asked_for_on_any_device(run: Run) -> None:
     """By the constructor, or as the process default."""
     program = """

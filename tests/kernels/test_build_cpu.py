@@ -70,6 +70,19 @@ def test_rows_are_shared_among_threads(builder: CPUBuilder, rows: int, threads: 
     assert bool(y[rows].isnan().all())
 
 
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_rows_of_a_run_time_length_know_their_place(builder: CPUBuilder, threads: int) -> None:
+    """A step may be as long as a size says, and a program may ask where its range of rows begins."""
+    run = builder.load(Program.of(TOYS, "number_rows"), owner="Toy")
+    for rows, length in ((7, 30_001), (100, 3), (3, 50_000)):
+        y = torch.full((rows + 1, length), torch.nan)
+
+        run(y.data_ptr(), 40, rows, length, threads)
+
+        assert torch.equal(y[:rows], torch.arange(40.0, 40.0 + rows)[:, None].expand(rows, length))
+        assert bool(y[rows].isnan().all())
+
+
 def test_a_program_without_a_split_runs_once(builder: CPUBuilder) -> None:
     """A builder that returns a prim_func alone gives a program that runs on the calling thread."""
     run = builder.load(ADD, owner="Toy")

@@ -6,7 +6,9 @@ import json
 
 import pytest
 
+from tileops.manifest import registry, workloads
 from tileops.manifest.__main__ import main
+from tileops.manifest.model import Problem
 
 
 def test_show_prints_the_type(capsys: pytest.CaptureFixture[str]) -> None:
@@ -37,6 +39,45 @@ def test_validate_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
     """`validate --format json` prints a list of problems."""
     assert main(["validate", "--op", "RMSNormFwdOp", "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out) == []
+
+
+def test_validate_refuses_an_unknown_name(capsys: pytest.CaptureFixture[str]) -> None:
+    """`validate --op` of a misspelled name returns 1 and suggests the nearest."""
+    assert main(["validate", "--op", "RMSNromFwdOp"]) == 1
+    assert capsys.readouterr().err == "no op is named 'RMSNromFwdOp'; did you mean 'RMSNormFwdOp'?\n"
+
+
+@pytest.mark.parametrize(
+    ("form", "printed"),
+    [
+        ("text", "manifests/toy/a.yaml:2:3: shape: no shape; mend it\n1 problems in 1 entries\n"),
+        ("github", "::error file=manifests/toy/a.yaml,line=2,col=3,title=shape::no shape; mend it\n"),
+        (
+            "json",
+            (
+                '[\n  {\n    "file": "manifests/toy/a.yaml",\n    "line": 2,\n    "column": 3,\n    "rule": "shape",\n'
+                '    "message": "no shape",\n    "mend": "mend it"\n  }\n]\n'
+            ),
+        ),
+    ],
+)
+def test_problems_are_printed(
+    form: str, printed: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A problem is printed as text, as JSON, or as an annotation, and the status is 1."""
+    problem = Problem(file="manifests/toy/a.yaml", line=2, column=3, rule="shape", message="no shape", mend="mend it")
+    monkeypatch.setattr("tileops.manifest.__main__.validate", lambda *_: [problem])
+    assert main(["validate", "--op", "RMSNormFwdOp", "--format", form]) == 1
+    assert capsys.readouterr().out == printed
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_every_entry_can_be_shown(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """`show` prints every entry of the manifest, with a cost for each of its cases."""
+    assert main(["show", name]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"{name} (")
+    assert printed.count(" MB") == len(workloads.cases(registry.default().entry(name)))
 
 
 def test_cases_lists_ids(capsys: pytest.CaptureFixture[str]) -> None:

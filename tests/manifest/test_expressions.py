@@ -238,6 +238,8 @@ TREES: st.SearchStrategy[Expression] = st.recursive(LEAVES, composed, max_leaves
 
 @settings(deadline=None, max_examples=300)
 @given(TREES)
+@example(Call("sum", (Comprehension(A, "n", Conditional(A, A, B)),)))
+@example(Binary("-", A, Binary("-", A, Binary("*", Binary("+", A, B), B))))
 def test_spelling_parses_back(tree: Expression) -> None:
     """Any tree's spelling parses, and its spelling is stable."""
     text = spell(tree)

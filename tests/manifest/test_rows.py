@@ -113,3 +113,20 @@ def test_ids_are_unique() -> None:
     for name in NAMES:
         ids = [case.id for case in workloads.cases(registry.default().entry(name))]
         assert len(ids) == len(set(ids))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_row_s_effects_are_those_of_its_branch(name: str) -> None:
+    """The effect branch that a call selects writes what its record writes, and allocates its other outputs."""
+    entry, plan = registry.default().entry(name), plan_of(name)
+    for case in workloads.cases(entry):
+        record = workloads.meta_call(plan, case)
+        settled = plan.check_construction(workloads.constructed(entry, case))
+        tensors = [None if found is None else torch.empty(0, device="meta") for found in case.tensors.values()]
+        buffer = {"out": torch.empty(0, device="meta")} if record.has_out else {}
+        effect = plan.branches[plan.select_branch(settled, *tensors, **buffer)]
+        given_back = {output.name for output in entry.signature.outputs if output.alias in record.written}
+        given_back |= {output.name for output in entry.signature.outputs if output.buffer and record.has_out}
+        assert effect.writes == record.written
+        assert effect.has_out == record.has_out
+        assert effect.allocates == tuple(o.name for o in record.outputs if o.name not in given_back)

@@ -85,6 +85,34 @@ class NestedFwdOp(
         return self.delegate_for("chain", None, twice=True)(x)
 
 
+class CacheFwdOp(
+    ToyOp,
+    entry=entry(
+        "CacheFwdOp",
+        """
+signature:
+  forall: {S: Shape, T: "DType[float16 | float32]"}
+  inputs: {x: {dtype: T, shape: "[*S]"}, cache: {dtype: T, shape: "[*S]", mutated: true}}
+  outputs: {y: {dtype: T, shape: "[*S]", buffer: out}}
+composition: {kind: composite, stages: [{name: last, op: TripleFwdOp}]}
+""",
+    ),
+):
+    """A composite that writes an input and takes a buffer."""
+
+    kernel_types: ClassVar[Mapping[str, KernelType]] = {}
+    interfaces: ClassVar[Mapping[str, type[KernelInterface]]] = {}
+    delegate_types: ClassVar[Mapping[str, type[Op]]] = {"last": TripleFwdOp}
+
+    def __init__(self, *, target: str | None = None) -> None:
+        super().__init__(target=target)
+
+    def forward(self, x: Tensor, cache: Tensor, *, out: Tensor | None = None) -> Any:
+        cache.copy_(x)
+        y = self.delegate_for("last", None)(x)
+        return y if out is None else out.copy_(y)
+
+
 class MixedFwdOp(
     ToyOp,
     entry=entry(

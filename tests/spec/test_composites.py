@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tileops.errors import DelegateError
+from tileops.errors import DelegateError, GradientError
 from tileops.op import Op
 
-from .composites import ChainFwdOp, ones
+from .composites import CacheFwdOp, ChainFwdOp, MixedFwdOp, ones
 from .toys import DoubleFwdOp, TripleFwdOp
 
 
@@ -107,6 +107,33 @@ def test_an_op_that_is_no_composite_holds_nothing() -> None:
     """It declares no stage."""
     with pytest.raises(DelegateError, match=r"DoubleFwdOp: stage: expected one of \[\], received 'first'"):
         DoubleFwdOp().delegate_for("first", None)
+
+
+@pytest.mark.parametrize("make", [ChainFwdOp, MixedFwdOp])
+def test_backward_through_a_composite_raises(make: type[ChainFwdOp | MixedFwdOp]) -> None:
+    """Also where a kernel of its own computed, which autograd does not see; the forward is right."""
+    x = torch.ones(2, requires_grad=True)
+    y = make()(x)
+
+    assert y.requires_grad
+    with pytest.raises(GradientError, match=rf"{make.__name__}: backward through its output is not defined; .*no_grad"):
+        (y.sum() + x.sum()).backward()
+    assert x.grad is None
+    with torch.no_grad():
+        assert not make()(x).requires_grad
+
+
+def test_backward_through_what_a_composite_wrote_raises() -> None:
+    """Its written input and the caller's buffer depend on the call too, and are the caller's own objects."""
+    p, cache, out = torch.ones(2, requires_grad=True), torch.zeros(2), torch.zeros(2)
+    x = p * 2
+    y = CacheFwdOp()(x, cache, out=out)
+
+    assert (y is out, y.tolist(), cache.tolist()) == (True, [6.0, 6.0], [2.0, 2.0])
+    for written in (cache, out):
+        with pytest.raises(GradientError, match="CacheFwdOp: backward through its output"):
+            (written.sum() + p.sum()).backward()
+    assert p.grad is None
 
 
 class ScriptFwdOp(ChainFwdOp, entry=ChainFwdOp._plan.entry):

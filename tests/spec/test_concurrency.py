@@ -6,6 +6,7 @@ import copy
 import gc
 import os
 import pickle
+import signal
 import threading
 import time
 import weakref
@@ -273,16 +274,15 @@ def test_a_copy_of_an_injected_sub_op_is_held() -> None:
     assert op._running.last_call is None
 
 
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_forked_child_constructs_and_calls() -> None:
-    """Locks, registries and keys are usable after a fork, for instances of the parent and new ones."""
-    op = DoubleFwdOp()
+def in_child(work: Callable[[], bool]) -> str:
+    """What `work` gives in a forked child: right, wrong, or nothing when it does not end in time."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
         answer = b"wrong"
         try:
-            if op(ones(2)).tolist() == [2.0, 2.0] and ChainFwdOp()(ones(2)).tolist() == [2.0, 2.0]:
+            signal.alarm(20)
+            if work():
                 answer = b"right"
         finally:
             os.write(write, answer)
@@ -291,5 +291,37 @@ def test_a_forked_child_constructs_and_calls() -> None:
     with os.fdopen(read, "rb") as pipe:
         answer = pipe.read()
     os.waitpid(child, 0)
+    return answer.decode()
 
-    assert answer == b"right"
+
+FORKS = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+
+
+@FORKS
+def test_a_forked_child_constructs_and_calls() -> None:
+    """Registries and keys are usable after a fork, for instances of the parent and new ones."""
+    op = DoubleFwdOp()
+
+    assert in_child(lambda: op(ones(2)).tolist() == ChainFwdOp()(ones(2)).tolist() == [2.0, 2.0]) == "right"
+
+
+@FORKS
+def test_a_child_forked_during_a_build_builds_itself() -> None:
+    """Locks that a thread of the parent held at the fork are free in the child."""
+    op, building, forked = PerLengthFwdOp(), threading.Event(), threading.Event()
+    parent = os.getpid()
+
+    def build(_: ToyCall) -> None:
+        if os.getpid() == parent:
+            building.set()
+            assert forked.wait(30)
+
+    Hooks.on_build = build
+    thread = threading.Thread(target=op, args=(torch.ones(3, 2),))
+    thread.start()
+    assert building.wait(10)
+    answer = in_child(lambda: bool(op(torch.ones(3, 2))[0, 0] == 3 and op.serving_target == BUILTIN))
+    forked.set()
+    thread.join()
+
+    assert answer == "right"

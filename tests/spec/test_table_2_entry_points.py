@@ -156,6 +156,15 @@ def test_row_3_a_meta_call_of_a_composite_is_answered_by_its_sub_ops() -> None:
     assert sorted(op.last_call.stages["chain"][0].stages) == ["first", "second"]
 
 
+def test_row_3_a_composite_with_kernels_of_its_own_answers_from_the_signature() -> None:
+    """Its kernels run on no meta tensor, so nothing of it runs."""
+    op = MixedFwdOp()
+    y = op(torch.ones(2, device="meta"))
+
+    assert (y.shape, y.device.type, op.serving_target, Hooks.built) == ((2,), "meta", None, [])
+    assert op.last_call.tensors["x"].shape == (2,)
+
+
 def test_row_3_a_meta_device_parameter_makes_a_meta_call() -> None:
     """An op without tensor inputs that is constructed for the meta device answers from its signature."""
     op = RampFwdOp(3, torch.float32, torch.device("meta"))

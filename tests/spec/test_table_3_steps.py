@@ -25,6 +25,7 @@ from .toys import (
     CPU,
     CentreFwdOp,
     DoubleFwdOp,
+    EveryFwdOp,
     GatherFwdOp,
     Hooks,
     IntoFwdOp,
@@ -372,3 +373,14 @@ def test_checked_calls_are_kept_within_bounds(monkeypatch: pytest.MonkeyPatch) -
         op(torch.ones(length))
 
     assert [seen.record.shapes for seen in op._running.seen.values()] == [((6,),), ((7,),), ((8,),), ((9,),)]
+
+
+def test_row_6_a_buffer_excuses_no_other_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the caller's buffer passed, an output that the op allocates must still be contiguous."""
+
+    def forward(_: EveryFwdOp, x: Tensor, state: Tensor, *, out: Tensor | None = None) -> Any:
+        return out, None, x.repeat_interleave(2)[::2]
+
+    monkeypatch.setattr(EveryFwdOp, "forward", forward)
+    with pytest.raises(ResultError, match=r"EveryFwdOp: z: expected .*contiguous"):
+        EveryFwdOp(twice=True)(torch.ones(4), torch.ones(4), out=torch.ones(8)[::2])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -108,6 +108,7 @@ def test_step_1_a_missing_device_is_the_accelerators_current_one(monkeypatch: py
     current = [torch.device("cuda", 0)]
     monkeypatch.setattr(table_module, "current_accelerator_device", lambda: current[0])
     monkeypatch.setattr(table_module, "device_facts", lambda _: HOPPER)
+    monkeypatch.setattr(table_module, "_current", lambda _: nullcontext())
     op = DoubleFwdOp()
     first: Any = op.kernel_for(TOY, call(device=None))
     current[0] = torch.device("cuda", 1)

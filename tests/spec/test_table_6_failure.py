@@ -88,6 +88,20 @@ def test_row_2_the_kernels_of_a_target_are_kept(acme: list[str]) -> None:
     assert (op.serving_target, len(op._binding.target_kernels)) == ("acme", 1)
 
 
+def test_row_1_holds_for_a_compiled_first_call() -> None:
+    """A build that fails inside compiled code fixes no target, and the next compiled call works."""
+    op = DoubleFwdOp()
+    compiled = torch.compile(op, fullgraph=True, backend="aot_eager")
+    Hooks.on_build = fail
+    with pytest.raises(RuntimeError, match="the kernel failed"):
+        compiled(ones(2))
+    assert (op.serving_target, list(op.iter_kernels())) == (None, [])
+    Hooks.on_build = None
+
+    assert compiled(ones(2)).tolist() == [2.0, 2.0]
+    assert op.serving_target == BUILTIN
+
+
 def test_the_call_stack_is_popped() -> None:
     """After a failure, at any depth, no call is under way."""
     Hooks.on_run = fail

@@ -366,3 +366,33 @@ signature:
 
     def forward(self, x: Tensor) -> Any:
         return self.run("scale", x.device, x.dtype, x.contiguous(), self.parameter_on("table", x.device))
+
+
+class EveryFwdOp(
+    ToyOp,
+    entry=entry(
+        "EveryFwdOp",
+        """
+signature:
+  forall: {S: Shape, T: "DType[float16 | float32]"}
+  params: {keep: {type: bool, default: false}, twice: {type: bool, default: false}}
+  inputs:
+    x: {dtype: T, shape: "[*S]"}
+    state: {dtype: T, shape: "[*S]", mutated: keep}
+  outputs:
+    y: {dtype: T, shape: "[*S]", buffer: out}
+    kept: {dtype: T, shape: "[*S]", alias: state, nullable: keep}
+    z: {dtype: T, shape: "[*S]", nullable: twice}
+""",
+    ),
+):
+    """Every effect at once: `y = x + 1`, into a buffer; `state` becomes x and is returned; `z = 3 x`."""
+
+    def __init__(self, keep: bool = False, twice: bool = False, *, target: str | None = None) -> None:
+        self.keep = keep
+        self.twice = twice
+        super().__init__(target=target)
+
+    def forward(self, x: Tensor, state: Tensor, *, out: Tensor | None = None) -> Any:
+        y = x + 1 if out is None else out.copy_(x + 1)
+        return y, state.copy_(x) if self.keep else None, x * 3 if self.twice else None

@@ -8,8 +8,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 from tileops_testing.numerics import NumericsError, Tolerance, assert_close, assert_identical, compare, tolerance
+from tileops_testing.references import Reference
 
 INF, NAN = math.inf, math.nan
 EXACT = Tolerance(relative=0.0, absolute=0.0)
@@ -108,3 +110,26 @@ def test_identical_means_bit_for_bit_but_for_nan() -> None:
     assert_identical(base, base.clone())
     with pytest.raises(NumericsError, match=r"worst at \[0\]"):
         assert_identical(base, torch.tensor([1.0 + 2**-23, NAN]))
+
+
+def test_terms_that_cancel_leave_their_rounding_errors() -> None:
+    """A small result of large terms may be off by float32's error of the terms, and by no more."""
+    terms, expected = torch.tensor([2e3], dtype=torch.float64), torch.tensor([1e-3], dtype=torch.float64)
+    near, far = expected + 2e3 * 2**-23, expected + 2e3 * 2**-18
+    with pytest.raises(NumericsError, match="1 of 1 elements disagree"):
+        assert_close(near.float(), expected, dtype=torch.float32)
+    assert assert_close(near.float(), expected, dtype=torch.float32, terms=terms).passed
+    with pytest.raises(NumericsError, match="1 of 1 elements disagree"):
+        assert_close(far.float(), expected, dtype=torch.float32, terms=terms)
+
+
+def test_terms_of_one_output_of_a_reference() -> None:
+    """A reference states the terms behind its outputs before it writes any input; without terms none is given."""
+
+    def subtract(x: Tensor, y: Tensor) -> Tensor:
+        return x.sub_(y)
+
+    x, y = torch.tensor([3.0, -1.0]), torch.tensor([3.0, 1.0])
+    found = Reference(subtract, terms=lambda x, y: x.abs() + y.abs()).expected((x.clone(), y), {})
+    assert [value.tolist() for value in (*found.values, *found.terms) if value is not None] == [[0.0, -2.0], [6.0, 2.0]]
+    assert Reference(subtract).expected((x.clone(), y), {}).terms == (None,)

@@ -19,6 +19,19 @@ def scale_rows(n, factor):
     return scaled, RowSplit("m", {"X": n, "Y": n}, work=n)
 
 
+def number_rows():
+    """Y = start, start + 1, ... for rows of n float32 values each, shared among threads; Y, start; sizes m, n."""
+    m, n = T.dynamic("m, n", "int64")
+
+    @T.prim_func
+    def numbered(Y: T.Tensor[(m, n), "float32"], start: T.int64):
+        with T.Kernel(m) as row:
+            for j in T.serial(n):
+                Y[row, j] = T.cast(start + row, "float32")
+
+    return numbered, RowSplit("m", {"Y": "n"}, work="n", start="start")
+
+
 def add_constant(n):
     """Y = X + 1 for `n` float32 values on the calling thread; X, Y."""
 

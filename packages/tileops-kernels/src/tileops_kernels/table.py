@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Generic, cast
+from typing import Any, Generic, cast
+from weakref import WeakSet
 
 import torch
 
@@ -46,6 +48,7 @@ class KernelTable(Generic[CallT, InterfaceT]):
         self._guard = threading.Lock()
         self._builds: dict[tuple[KernelType, Hashable], threading.Lock] = {}
         check_contracts(owner or str(key), key, self.types)
+        _TABLES.add(self)
 
     def entry(self, call: CallT) -> InterfaceT:
         """The entry that serves `call`, built when no equal call or identity was met before.
@@ -85,6 +88,11 @@ class KernelTable(Generic[CallT, InterfaceT]):
                 del self._built_entries[identity]
             for call in [known for known, entry in self._entries_by_call.items() if id(entry) in dropped]:
                 del self._entries_by_call[call]
+
+    def forget_unfinished(self) -> None:
+        """Forget builds under way in other threads; only for a forked child, where those threads do not exist."""
+        self._guard = threading.Lock()
+        self._builds = {}
 
     def _settle(self, call: CallT) -> InterfaceT:
         self._check(call)
@@ -179,3 +187,15 @@ def _current(device: torch.device | None) -> AbstractContextManager[object]:
     if device is None or accelerator is None or accelerator.type != device.type:
         return nullcontext()
     return torch.accelerator.device_index(device.index)
+
+
+_TABLES: WeakSet[KernelTable[Any, Any]] = WeakSet()
+"""Every table, so that a forked child can free the locks that threads of its parent held."""
+
+
+def _after_fork() -> None:
+    for table in tuple(_TABLES):
+        table.forget_unfinished()
+
+
+os.register_at_fork(after_in_child=_after_fork)

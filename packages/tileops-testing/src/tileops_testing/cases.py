@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tileops_testing.inputs import Layout, TensorInput
-from tileops_testing.references import Reference
+from tileops_testing.references import Expected, Reference
 from tileops_testing.subject import SubjectOp
 
 __all__ = ["CPU_ELEMENTS", "CPU_TENSOR", "Case", "Inputs", "Size", "Sizes", "capped_sizes"]
@@ -87,9 +87,9 @@ class Case:
         """The names of the inputs, in signature order."""
         return tuple(self.inputs(self.sizes))
 
-    def expected(self, inputs: Inputs) -> tuple[Tensor | None, ...]:
-        """Return the reference's outputs for ``inputs``; it writes the inputs that the op writes."""
-        return self.reference.outputs(inputs, self.parameters)
+    def expected(self, inputs: Inputs) -> Expected:
+        """Return what the reference says of a call on ``inputs``; it writes the inputs that the op writes."""
+        return self.reference.expected(inputs, self.parameters)
 
     @property
     def summed(self) -> int:

@@ -28,10 +28,15 @@ class NumericsError(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """The error allowed on an element: ``absolute + relative * |expected|``."""
+    """The error allowed on an element: ``absolute + relative * |expected| + accumulated * terms``.
+
+    ``terms`` is what the absolute values of the terms behind the element add up to, where the comparison is given it:
+    terms that cancel leave their rounding errors behind.
+    """
 
     relative: float
     absolute: float
+    accumulated: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +83,17 @@ def tolerance(dtype: torch.dtype, *, summed: int = 1, roundings: int = 1) -> Tol
     unit = facts.eps / 2
     accumulated = min(unit, _FLOAT32_UNIT) * (_OWN_STEPS + math.sqrt(summed))
     spacing_of_denormals = facts.smallest_normal * facts.eps
-    return Tolerance(relative=roundings * unit + accumulated, absolute=roundings * spacing_of_denormals)
+    return Tolerance(
+        relative=roundings * unit + accumulated, absolute=roundings * spacing_of_denormals, accumulated=accumulated
+    )
 
 
-def compare(actual: Tensor, expected: Tensor, allowed: Tolerance) -> Comparison:
+def compare(actual: Tensor, expected: Tensor, allowed: Tolerance, terms: Tensor | None = None) -> Comparison:
     """Compare two tensors of one shape; NaN agrees with NaN alone, an infinity with the same infinity alone.
 
     ``expected`` may have a wider dtype than ``actual``: an expected value that ``actual``'s dtype rounds to
-    infinity is expected to be that infinity.
+    infinity is expected to be that infinity. ``terms``, of the same shape, is what the absolute values of each
+    element's terms add up to; without it no element is taken to be what large terms left on cancelling.
     """
     if actual.shape != expected.shape:
         raise NumericsError(f"shape: expected {tuple(expected.shape)}, received {tuple(actual.shape)}")
@@ -93,9 +101,11 @@ def compare(actual: Tensor, expected: Tensor, allowed: Tolerance) -> Comparison:
         return compare(torch.view_as_real(actual), torch.view_as_real(expected), allowed)
     worst = _Worst()
     flat_actual, flat_expected = actual.reshape(-1), expected.reshape(-1)
+    flat_terms = None if terms is None else terms.expand(expected.shape).reshape(-1)
     for start in range(0, flat_actual.numel(), _CHUNK):
         chunk = slice(start, start + _CHUNK)
-        worst.add(start, flat_actual[chunk], flat_expected[chunk], allowed)
+        behind = None if flat_terms is None else flat_terms[chunk]
+        worst.add(start, flat_actual[chunk], flat_expected[chunk], allowed, behind)
     return worst.comparison(actual.shape, flat_actual.numel())
 
 
@@ -110,13 +120,15 @@ class _Worst:
         self.expected: float | None = None
         self.allowed: float | None = None
 
-    def add(self, start: int, actual: Tensor, expected: Tensor, allowed: Tolerance) -> None:
+    def add(self, start: int, actual: Tensor, expected: Tensor, allowed: Tolerance, terms: Tensor | None) -> None:
         rounded = expected.to(actual.dtype).double()
         wide, exact = actual.double(), expected.to(actual.device).double()
         rounded = rounded.to(actual.device)
         finite = torch.isfinite(wide) & torch.isfinite(rounded)
         same_non_finite = (wide == rounded) | (torch.isnan(wide) & torch.isnan(rounded))
         permitted = allowed.absolute + allowed.relative * exact.abs()
+        if terms is not None:
+            permitted = permitted + allowed.accumulated * terms.to(actual.device).double()
         error = (wide - exact).abs()
         agrees = torch.where(finite, error <= permitted, same_non_finite)
         wrong = int((~agrees).sum())
@@ -153,7 +165,14 @@ class _Worst:
 
 
 def assert_close(
-    actual: Tensor, expected: Tensor, *, dtype: torch.dtype, summed: int = 1, roundings: int = 1, what: str = "output"
+    actual: Tensor,
+    expected: Tensor,
+    *,
+    dtype: torch.dtype,
+    summed: int = 1,
+    roundings: int = 1,
+    terms: Tensor | None = None,
+    what: str = "output",
 ) -> Comparison:
     """Raise `NumericsError` unless ``actual`` has ``dtype`` and agrees with ``expected``; return the comparison.
 
@@ -163,12 +182,13 @@ def assert_close(
         dtype: The dtype ``actual`` must have, which also sets the tolerance.
         summed: Terms in the longest sum behind one element.
         roundings: How often a value is rounded to ``dtype`` on the way.
+        terms: What the absolute values of each element's terms add up to, for sums whose terms may cancel.
         what: The name of the tensor in the message.
     """
     if actual.dtype != dtype:
         raise NumericsError(f"{what}: expected dtype {dtype}, received {actual.dtype}")
     try:
-        comparison = compare(actual, expected, tolerance(dtype, summed=summed, roundings=roundings))
+        comparison = compare(actual, expected, tolerance(dtype, summed=summed, roundings=roundings), terms)
     except NumericsError as error:
         raise NumericsError(f"{what}: {error}") from None
     if not comparison.passed:

@@ -44,12 +44,15 @@ class RowSplit:
     """How the work of a program is shared among threads: each takes a range of one of its sizes.
 
     `size` names the size that is split, `advance` for each tensor that moves with it the elements of one step, and
-    `work` the elements that one step handles, which decides how many threads are worth waking.
+    `work` the elements that one step handles, which decides how many threads are worth waking. Both may be C
+    expressions in the program's other sizes and scalars. `start` names an integer scalar that says where the range
+    begins, for a program whose rows differ by their place; callers give it the place of the first row.
     """
 
     size: str
-    advance: Mapping[str, int]
-    work: int
+    advance: Mapping[str, int | str]
+    work: int | str
+    start: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +108,14 @@ def _launcher(function: str, passed: Sequence[str], types: Mapping[str, str], sp
     whole = f"{function}({', '.join(passed)});"
     if split is None:
         return f"{head}  (void)threads;\n  {whole}\n}}\n"
-    arguments = {name: f"{name} + first * {step}" for name, step in split.advance.items()}
+    arguments = {name: f"{name} + first * ({step})" for name, step in split.advance.items()}
     arguments[split.size] = "count"
+    if split.start is not None:
+        arguments[split.start] = f"{split.start} + first"
     part = f"{function}({', '.join(arguments.get(name, name) for name in passed)});"
     rows = split.size
     return f"""{head}\
-  int64_t parts = {rows} * (int64_t){split.work} / {GRAIN};
+  int64_t parts = {rows} * (int64_t)({split.work}) / {GRAIN};
   if (parts > threads) parts = threads;
   if (parts > {rows}) parts = {rows};
   if (parts <= 1 || omp_in_parallel()) {{

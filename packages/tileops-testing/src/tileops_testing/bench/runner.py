@@ -14,6 +14,7 @@ from tileops_testing.bench.timing import Timer, Timing, timer_for
 from tileops_testing.cases import Case, Inputs
 from tileops_testing.errors import CheckFailedError
 from tileops_testing.numerics import NumericsError, compare, tolerance
+from tileops_testing.references import Expected
 from tileops_testing.subject import SubjectOp, outputs_of
 from tileops_testing.suites.suite import cloned
 
@@ -76,17 +77,16 @@ class Runner:
             found[name] = self._compare(name, result, expected, extra)
         return found
 
-    def _compare(
-        self, name: str, outputs: tuple[Tensor | None, ...], expected: tuple[Tensor | None, ...], extra: int
-    ) -> str:
+    def _compare(self, name: str, outputs: tuple[Tensor | None, ...], expected: Expected, extra: int) -> str:
         words = []
-        for position, (output, value) in enumerate(zip(outputs, expected, strict=True)):
+        behind = zip(outputs, expected.values, expected.terms, strict=True)
+        for position, (output, value, terms) in enumerate(behind):
             if output is None or value is None:
                 continue
             roundings = self._case.reference.roundings + extra
             allowed = tolerance(output.dtype, summed=self._case.summed, roundings=roundings)
             try:
-                comparison = compare(output, value, allowed)
+                comparison = compare(output, value, allowed, terms)
             except NumericsError as error:
                 raise CheckFailedError(f"{self._case.id}: {name}: output {position}: {error}") from None
             if not comparison.passed:

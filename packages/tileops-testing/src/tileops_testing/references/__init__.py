@@ -7,9 +7,9 @@ import importlib.util
 from collections.abc import Mapping
 
 from tileops_testing.errors import MissingReferenceError
-from tileops_testing.references.reference import Reference
+from tileops_testing.references.reference import Expected, Reference
 
-__all__ = ["Reference", "family_references", "reference_for"]
+__all__ = ["Expected", "Reference", "family_references", "reference_for"]
 
 
 def family_references(family: str) -> Mapping[str, Reference]:

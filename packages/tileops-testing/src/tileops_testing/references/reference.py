@@ -7,12 +7,20 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-__all__ = ["Reference"]
+__all__ = ["Expected", "Reference"]
 
 
 def _one_term(parameters: Mapping[str, object]) -> int:
     del parameters
     return 1
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What a call must give: each output's values and, where terms may cancel, what their absolute values add up to."""
+
+    values: tuple[Tensor | None, ...]
+    terms: tuple[Tensor | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +32,14 @@ class Reference:
             op writes, it writes too.
         summed: From the construction parameters, the number of terms in the longest sum behind one output element.
         roundings: How often the op rounds a value to the output's dtype on the way.
+        terms: For an op whose terms may cancel, called as the function is: what the absolute values of the terms behind
+            each output element add up to, None for an output without such sums.
     """
 
     function: Callable[..., Tensor | tuple[Tensor | None, ...] | None]
     summed: Callable[[Mapping[str, object]], int] = _one_term
     roundings: int = 1
+    terms: Callable[..., Tensor | tuple[Tensor | None, ...]] | None = None
 
     def outputs(self, inputs: tuple[Tensor | None, ...], parameters: Mapping[str, object]) -> tuple[Tensor | None, ...]:
         """Return the reference's results for one call, always as a tuple."""
@@ -36,3 +47,11 @@ class Reference:
         if result is None:
             return ()
         return result if isinstance(result, tuple) else (result,)
+
+    def expected(self, inputs: tuple[Tensor | None, ...], parameters: Mapping[str, object]) -> Expected:
+        """Return what one call must give; an input that the op writes is written."""
+        terms = None if self.terms is None else self.terms(*inputs, **parameters)
+        values = self.outputs(inputs, parameters)
+        if terms is None:
+            return Expected(values, (None,) * len(values))
+        return Expected(values, terms if isinstance(terms, tuple) else (terms,))

@@ -14,6 +14,7 @@ from tileops_testing.cases import Case, Inputs
 from tileops_testing.errors import CheckFailedError
 from tileops_testing.fakes import TensorFacts
 from tileops_testing.numerics import NumericsError, assert_close
+from tileops_testing.references import Expected
 from tileops_testing.subject import SubjectOp
 
 __all__ = ["Check", "Checks", "Suite", "assert_outputs", "cloned", "kernels_of", "written_by"]
@@ -105,20 +106,27 @@ def written_by(op: SubjectOp) -> frozenset[str]:
 def assert_outputs(
     case: Case,
     outputs: tuple[Tensor | None, ...],
-    expected: tuple[Tensor | None, ...],
+    expected: Expected,
     promised: tuple[TensorFacts | None, ...],
 ) -> None:
     """Raise unless every output has the promised dtype and the reference's values."""
-    if not len(outputs) == len(expected) == len(promised):
+    values = expected.values
+    if not len(outputs) == len(values) == len(promised):
         raise CheckFailedError(
-            f"outputs: the reference gives {len(expected)}, the signature {len(promised)}, the call {len(outputs)}"
+            f"outputs: the reference gives {len(values)}, the signature {len(promised)}, the call {len(outputs)}"
         )
-    for position, (output, value, facts) in enumerate(zip(outputs, expected, promised, strict=True)):
+    for position, (output, value, facts) in enumerate(zip(outputs, values, promised, strict=True)):
         what = f"output {position}"
         if output is None or value is None or facts is None:
             if not (output is None and value is None and facts is None):
                 raise NumericsError(f"{what}: None from one of reference, signature and call, not from all")
             continue
         assert_close(
-            output, value, dtype=facts.dtype, summed=case.summed, roundings=case.reference.roundings, what=what
+            output,
+            value,
+            dtype=facts.dtype,
+            summed=case.summed,
+            roundings=case.reference.roundings,
+            terms=expected.terms[position],
+            what=what,
         )

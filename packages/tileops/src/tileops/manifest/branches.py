@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tileops.errors import ExpressionError
 from tileops.manifest.expressions import (
@@ -28,6 +29,8 @@ from tileops.manifest.trees import children, rewrite
 if TYPE_CHECKING:
     from tileops.manifest.model import Formula, Signature, SumType
 
+MOST_COMBINATIONS: Final = 4096
+"""How many combinations of discriminant values a signature may have."""
 Settled: TypeAlias = Mapping[Expression, object]
 
 
@@ -170,6 +173,9 @@ def finite_values(kind: Kind) -> tuple[object, ...] | None:
 def combinations(signature: Signature) -> Iterator[Branch]:
     """Yield every combination of discriminant values, accepted or not."""
     deciding = discriminants(signature)
+    count = math.prod(len(found.values) for found in deciding)
+    if count > MOST_COMBINATIONS:
+        raise ExpressionError(f"{count} combinations of discriminants are too many; at most {MOST_COMBINATIONS}")
     passed = [[{found.tree: value} for value in found.values] for found in deciding if found.of_call]
     for rows in itertools.product(*_parameter_rows(signature), *passed):
         settled: dict[Expression, object] = {}

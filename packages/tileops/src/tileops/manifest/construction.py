@@ -105,7 +105,13 @@ class ConstructionCheck:
             raise self._refusal(parameter, value)
         if isinstance(parameter.kind, SumKind):
             self._invariant(parameter, value)
-        return settled(parameter.kind, value)
+        try:
+            return settled(parameter.kind, value)
+        except ExpressionError:
+            raise ParameterError(
+                f"{self.op}: {parameter.name}: expected {parameter.kind}, received {value!r}; "
+                "pass a torch.device, or the name or index of one"
+            ) from None
 
     def _invariant(self, parameter: Parameter, value: object) -> None:
         declared = self.signature.sums[str(parameter.kind)]

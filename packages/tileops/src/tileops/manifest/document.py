@@ -23,6 +23,8 @@ class _CoreLoader(_BASE):  # type: ignore[misc, valid-type]
     yaml_implicit_resolvers: Final[dict[str, list[tuple[str, re.Pattern[str]]]]] = {}
 
 
+LONGEST_NUMBER: Final = 400
+"""The digits that a number may have."""
 MOST_NODES: Final = 100_000
 """The values that one text may hold, each alias counted as what it stands for."""
 _TAG: Final = "tag:yaml.org,2002:"
@@ -55,7 +57,7 @@ class Document:
             mark = error.problem_mark
             line, column = (1, 1) if mark is None else (mark.line + 1, mark.column + 1)
             self._report(line, column, "yaml", error.problem or "the text is not YAML")
-        except yaml.YAMLError as error:
+        except (yaml.YAMLError, UnicodeError, RecursionError) as error:
             self._report(1, 1, "yaml", " ".join(str(error).split()))
         else:
             if node is not None:
@@ -112,12 +114,15 @@ class Document:
                 return None
             case "bool":
                 return text.lower() == "true"
-            case "int":
+            case "int" if len(text) <= LONGEST_NUMBER:
                 return int(text, 0) if text[:2] in {"0x", "0o"} else int(text)
             case "float":
                 return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
             case "str":
                 return text
-        line, column = self.positions[path]
-        self._report(line, column, "tag", f"the tag {node.tag!r} is not used here", "remove the tag")
+            case "int":
+                message, mend = f"a number of {len(text)} digits is too long", "write a shorter one"
+            case _:
+                message, mend = f"the tag {node.tag!r} is not used here", "remove the tag"
+        self._report(*self.positions[path], "tag" if "tag" in message else "number", message, mend)
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ def problems(entry: OpEntry, plan: SignaturePlan) -> Iterator[Problem]:
     module = f"tileops.{entry.family}"
     try:
         found: object = getattr(importlib.import_module(module), entry.name, None)
-    except ModuleNotFoundError as error:
+    except (ImportError, ValueError) as error:
         yield entry.source.problem(path, "class", f"{error}", f"add the package {module}")
         return
     if not isinstance(found, type):
@@ -26,9 +26,15 @@ def problems(entry: OpEntry, plan: SignaturePlan) -> Iterator[Problem]:
             path, "class", f"{module} exports no class {entry.name}", "export it, or set status: spec-only"
         )
         return
-    yield from _constructor(entry, found)
-    yield from _forward(entry, found, plan)
-    yield from _boundary(entry, found)
+    yield from class_problems(entry, found, plan)
+
+
+def class_problems(entry: OpEntry, op: type, plan: SignaturePlan) -> Iterator[Problem]:
+    """Yield every difference between an entry and a class."""
+    yield from _constructor(entry, op)
+    yield from _forward(entry, op, plan)
+    yield from _boundary(entry, op)
+    yield from _stages(entry, op)
 
 
 def reference(entry: OpEntry) -> Iterator[Problem]:
@@ -36,6 +42,10 @@ def reference(entry: OpEntry) -> Iterator[Problem]:
     if entry.ref_api is None:
         return
     parts = entry.ref_api.split(".")
+    if not all(part.isidentifier() for part in parts):
+        message = f"{entry.ref_api!r} is no dotted name"
+        yield entry.source.problem((entry.name, "ref_api"), "ref-api", message, "write it as in torch.matmul")
+        return
     try:
         found: object = importlib.import_module(parts[0])
     except ImportError:
@@ -115,3 +125,21 @@ def _boundary(entry: OpEntry, op: type) -> Iterator[Problem]:
         state = "has" if names else "has no"
         message = f"{entry.name} {state} compile boundary, and the entry {'asks for one' if wanted else 'allows none'}"
         yield entry.source.problem((entry.name,), "boundary", message, "let the base class generate it from the entry")
+
+
+def _stages(entry: OpEntry, op: type) -> Iterator[Problem]:
+    """Yield where a class's sub-ops and kernels differ from its entry's composition."""
+    path = (entry.name, "composition")
+    delegates: Mapping[str, type] = getattr(op, "delegate_types", {})
+    kernels: Mapping[str, object] = getattr(op, "kernel_types", {})
+    declared = () if entry.composition is None else entry.composition.stages
+    wanted = {stage.name: stage.op for stage in declared if stage.op is not None}
+    held = {name: delegate.__name__ for name, delegate in delegates.items()}
+    if list(held.items()) != list(wanted.items()):
+        shown = ", ".join(f"{name}: {of}" for name, of in held.items()) or "none"
+        message = f"delegate_types holds {shown}, and the entry's stages are {', '.join(wanted) or 'none'}"
+        yield entry.source.problem(path, "composition", message, "hold the same ops under the same names, in order")
+    missing = [stage.name for stage in declared if stage.kernel is not None and not kernels]
+    if missing:
+        message = f"the stage {missing[0]} is a kernel, and kernel_types is empty"
+        yield entry.source.problem(path, "composition", message, "declare the kernel types")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from tileops.errors import ExpressionError
@@ -143,11 +143,11 @@ class SequenceKind(Kind):
 
     element: Kind
     length: int | None = None
-    spelling: str = "tuple"
+    spelling: str = field(default="tuple", compare=False)
 
     def __str__(self) -> str:
-        if self.spelling == "list":
-            return f"list[{self.element}]"
+        if self.spelling != "tuple":
+            return f"{self.spelling}[{self.element}]"
         if self.length is None:
             return f"tuple[{self.element}, ...]"
         return f"tuple[{', '.join([str(self.element)] * self.length)}]"
@@ -256,7 +256,7 @@ def _applied(name: str, argument: ast.expr, text: str) -> Kind:
     if name == "DType":
         return DTypeKind(_dtype_names(argument, text))
     if name in {"Seq", "list"}:
-        return SequenceKind(_kind(argument, text), None, "list" if name == "list" else "tuple")
+        return SequenceKind(_kind(argument, text), None, name)
     if name == "Maybe":
         return union((_kind(argument, text), NoneKind()))
     if name == "tuple" and isinstance(argument, ast.Tuple) and argument.elts:

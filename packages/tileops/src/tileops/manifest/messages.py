@@ -221,12 +221,6 @@ class Messages:
             f"{self.op}: result: expected {expected}, received {count}; the implementation has to return that"
         )
 
-    def result_object(self, name: str, of: str) -> ResultError:
-        """Return the error for a result that has to be a tensor of the caller and is another object."""
-        return ResultError(
-            f"{self.op}: {name}: expected the very tensor passed as {of}, received another; return {of} itself"
-        )
-
 
 def _describe(received: object) -> str:
     if not isinstance(received, torch.Tensor):

@@ -301,11 +301,16 @@ def _fits(value: object, output: OutputFacts, call: SignatureCall) -> bool:
         not isinstance(value, torch.Tensor)
         or value.dtype is not output.dtype
         or value.shape != output.shape
-        or value.device != call.device
+        or (value.device != call.device and call.device is not None)
     ):
         return False
-    kept = call.branch.has_out or call.branch.aliases.get(output.name) in call.branch.written
-    return kept or value.is_contiguous()
+    branch = call.branch
+    return value.is_contiguous() or branch.aliases.get(output.name) in branch.written or _is_buffer(output, branch)
+
+
+def _is_buffer(output: OutputFacts, branch: BranchFacts) -> bool:
+    """Whether the output is the destination that the caller passed, whose layout is the caller's."""
+    return branch.has_out and any(item.name == output.name and item.buffer for item in branch.entry.signature.outputs)
 
 
 def _writes(branch: Branch, entry: OpEntry) -> tuple[str, ...]:

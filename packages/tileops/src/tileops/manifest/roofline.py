@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 from tileops.errors import ExpressionError
 from tileops.manifest.branches import prune
 from tileops.manifest.expressions import Call, Expression, Literal, Name
-from tileops.manifest.source import evaluate
+from tileops.manifest.source import evaluate, run
 from tileops.manifest.trees import rewrite
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def flops(call: SignatureCall) -> int:
     """
     roofline = _roofline(call)
     if roofline.func is not None:
-        return _as_count(cost_function(roofline.func)(call)[0], call, roofline.func)
+        return _as_count(_costs(roofline.func, call)[0], call, roofline.func)
     if roofline.flops is None:
         raise ExpressionError(f"{call.branch.entry.name}: the manifest states no flops")
     return _evaluated(roofline.flops, call)
@@ -36,7 +36,7 @@ def bytes_moved(call: SignatureCall) -> int:
     """Return the least bytes that a call reads and writes; by default each tensor once."""
     roofline = call.branch.entry.roofline
     if roofline is not None and roofline.func is not None:
-        return _as_count(cost_function(roofline.func)(call)[1], call, roofline.func)
+        return _as_count(_costs(roofline.func, call)[1], call, roofline.func)
     if roofline is not None and roofline.bytes is not None:
         return _evaluated(roofline.bytes, call)
     return sum(found.reads + found.writes for found in call.traffic.values())
@@ -66,6 +66,14 @@ def _sized(tree: Expression, call: SignatureCall) -> Expression:
         return None
 
     return rewrite(tree, substitute)
+
+
+def _costs(name: str, call: SignatureCall) -> tuple[object, object]:
+    function = cost_function(name)
+    found = run(lambda: function(call))
+    if not isinstance(found, tuple) or len(found) != 2:
+        raise ExpressionError(f"{name} gives {found!r}, not operations and bytes")
+    return found[0], found[1]
 
 
 @functools.cache

@@ -21,6 +21,7 @@ from tileops.manifest.expressions import (
     Tuple,
 )
 
+_RANK = {"+": 1, "-": 1, "*": 2, "//": 2, "%": 2}
 _ATOMIC = (Literal, Name, Call, Attribute, Subscript, Slice, Tuple)
 
 
@@ -36,10 +37,11 @@ def spell(tree: Expression | Spread) -> str:  # noqa: C901, PLR0911, PLR0912 - o
         case Not(operand):
             return f"not {_inner(operand)}"
         case Binary(operator, left, right):
-            return f"{_inner(left)} {operator} {_inner(right)}"
+            rank = _RANK[operator]
+            return f"{_term(left, rank)} {operator} {_term(right, rank + 1)}"
         case Comparison(first, operators, rest):
-            links = (f"{operator} {_inner(value)}" for operator, value in zip(operators, rest, strict=True))
-            return f"{_inner(first)} {' '.join(links)}"
+            links = (f"{operator} {_term(value, 0)}" for operator, value in zip(operators, rest, strict=True))
+            return f"{_term(first, 0)} {' '.join(links)}"
         case Logical(operator, operands):
             return f" {operator} ".join(_inner(operand) for operand in operands)
         case Conditional(condition, then, otherwise):
@@ -58,7 +60,12 @@ def spell(tree: Expression | Spread) -> str:  # noqa: C901, PLR0911, PLR0912 - o
         case Tuple(items):
             return "(" + ", ".join(map(spell, items)) + (",)" if len(items) == 1 else ")")
         case Comprehension(body, target, sequence):
-            return f"{spell(body)} for {target} in {spell(sequence)}"
+            return f"{spell(body)} for {target} in {_inner(sequence)}"
+
+
+def _term(tree: Expression, rank: int) -> str:
+    """Return an operand's text, in parentheses where it binds less than its place needs."""
+    return spell(tree) if isinstance(tree, Binary) and _RANK[tree.operator] >= rank else _inner(tree)
 
 
 def _primary(tree: Expression) -> str:

@@ -33,7 +33,7 @@ from tileops.manifest.values import accepts, from_manifest
 if TYPE_CHECKING:
     from tileops.manifest.model import Formula, OpEntry, Path, Problem, Shape, Signature, TensorType, TypeFamily
 
-_RESERVED = DTYPE_NAMES | {"inf", "present", "bytes", "out", "isinstance", "len", "tuple", "any"}
+_RESERVED = DTYPE_NAMES | {"inf", "present", "bytes", "out", "isinstance", "len", "tuple", "any", "self", "target"}
 _CHECKED: set[str] = set()
 """Digests of entries without a problem."""
 _BYTES = {"bytes": FunctionKind((TensorKind(),), DimKind())}

@@ -99,12 +99,19 @@ def python_class(name: str) -> type:
 
 
 def settled(kind: Kind, value: object) -> object:
-    """Return the value as the plan keeps it: sequences as tuples, devices as torch.device."""
+    """Return the value as the plan keeps it: sequences as tuples, devices as torch.device.
+
+    Raises:
+        ExpressionError: a word or a number names no device.
+    """
     if isinstance(value, tuple | list):
         return tuple(value)
     members = kind.members if isinstance(kind, UnionKind) else (kind,)
     if any(isinstance(member, DeviceKind) for member in members) and isinstance(value, str | int):
-        return torch.device(value)
+        try:
+            return torch.device(value)
+        except RuntimeError as error:
+            raise ExpressionError(f"{value!r} names no device") from error
     return value
 
 
@@ -125,10 +132,10 @@ def _built(declared: SumType, fields: dict[str, object]) -> object:
     name = given.pop("kind", None)
     for constructor in declared.constructors:
         if constructor.name == name:
-            for field in constructor.fields:
-                if field.python is not None and field.name in given:
-                    given[field.name] = python_class(field.python)(given[field.name])
             try:
+                for field in constructor.fields:
+                    if field.python is not None and field.name in given:
+                        given[field.name] = python_class(field.python)(given[field.name])
                 built: object = python_class(constructor.python)(**given)
             except (TypeError, ValueError) as error:
                 raise ExpressionError(f"{declared.name}.{name}: {error}") from error

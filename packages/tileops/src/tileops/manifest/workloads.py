@@ -93,6 +93,11 @@ def instantiate(entry: OpEntry, row: WorkloadRow, dtype_case: Mapping[str, str])
         parameter.name: from_manifest(parameter.kind, row.values.get(parameter.name, parameter.default), signature.sums)
         for parameter in plain
     }
+    for parameter in plain:
+        if not accepts(parameter.kind, parameters[parameter.name], signature.sums):
+            raise ExpressionError(
+                f"{parameter.name} is {parameter.kind}, and the row gives {parameters[parameter.name]!r}"
+            )
     given = {name: value for name, value in row.values.items() if name in signature.forall}
     strange = [name for name in row.values if name not in given and name not in parameters]
     if strange:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Hashable, Iterator, Mapping
+from functools import partial
 from typing import Any, ClassVar, Self, overload
 
 import torch
@@ -23,6 +24,7 @@ from tileops.op.boundary import generate_boundary
 from tileops.op.boundary_source import effects
 from tileops.op.call import run_call
 from tileops.op.delegates import hold, hold_copies
+from tileops.op.gradients import call_without_gradient, needs_gradient
 from tileops.op.implementations import kernel_tables
 from tileops.op.parameters import parameter_on
 from tileops.op.records import CallCost, cost_of
@@ -120,7 +122,13 @@ class Op:
         if is_traced([*args, *kwargs.values()]):
             return trace_target(self, args, kwargs) if serves_elsewhere(self) else self.forward(*args, **kwargs)
         inputs, out = bind_call(type(self).__name__, self._plan, args, kwargs)
-        return run_call(self, inputs, out, body=self._forward_by_name)
+        run = partial(run_call, self, inputs, out, body=self._forward_by_name)
+        if not needs_gradient((*inputs, out)):
+            return run()
+        buffer = {} if out is None else {"out": out}
+        branch = self._plan.branches[self._plan.select_branch(self._construction.values, *inputs, **buffer)]
+        written = [item for name, item in zip(self._plan.inputs, inputs, strict=True) if name in branch.writes]
+        return call_without_gradient(type(self).__name__, run, (*inputs, out), [*written, out])
 
     def _forward_by_name(self, *inputs: Tensor | None, **buffer: Tensor) -> Any:
         """`forward` with the signature's inputs passed under their names."""

@@ -100,10 +100,11 @@ def _run_body(
 ) -> Any:
     """Select and run, for an op without a compile boundary.
 
-    On meta tensors no target is selected: the sub-ops of a composite answer, and for any other op the signature does.
+    On meta tensors no target is selected: the sub-ops of a composite answer, and where the op declares kernels of its
+    own, which run on no meta tensor, the signature does.
     """
     binding, on_meta = op._binding, record.device is not None and record.device.type == "meta"
-    if on_meta and not op.delegate_types:
+    if on_meta and (op.kernel_types or not op.delegate_types):
         return empty_result(record, inputs, out)
     target = BUILTIN if on_meta else binding.target
     if target is None:
@@ -150,16 +151,15 @@ def empty_result(record: SignatureCall, inputs: Sequence[Tensor | None], out: Te
     passed = dict(zip((tensor.name for tensor in branch.entry.signature.inputs), inputs, strict=True))
     promised = {output.name: output for output in record.outputs}
     results: list[Tensor | None] = []
-    for name in branch.outputs:
-        alias = branch.aliases.get(name)
-        if name not in promised:
+    for output in branch.entry.signature.outputs:
+        facts = promised.get(output.name)
+        if facts is None:
             results.append(None)
-        elif alias in branch.written:
-            results.append(passed[alias])
-        elif branch.has_out and out is not None:
+        elif output.alias in branch.written:
+            results.append(passed[output.alias])
+        elif output.buffer and out is not None:
             results.append(out)
         else:
-            facts = promised[name]
             results.append(torch.empty(facts.shape, dtype=facts.dtype, device=record.device))
     if not results:
         return None

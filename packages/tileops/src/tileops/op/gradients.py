@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -17,7 +17,11 @@ _LIBRARY.define(
 
 
 def _refuse(gradient: Tensor, like: Tensor, op_name: str) -> Tensor:  # noqa: ARG001
-    raise GradientError(
+    raise _refused(op_name)
+
+
+def _refused(op_name: str) -> GradientError:
+    return GradientError(
         f"{op_name}: backward through its output is not defined; expected a call that needs no gradient, received an "
         "input with requires_grad=True; call it under torch.no_grad(), detach its inputs, or differentiate a reference "
         "implementation"
@@ -64,9 +68,52 @@ def forward_only(operator: Any, op_name: str, written: Sequence[int] = ()) -> ty
     return ForwardOnly
 
 
+def needs_gradient(tensors: Sequence[Tensor | None]) -> bool:
+    """Whether gradients are recorded now and one of the tensors asks for one."""
+    return torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
+
+
+def call_without_gradient(
+    op_name: str, run: Callable[[], Any], tensors: Sequence[Tensor | None], written: Sequence[Tensor | None]
+) -> Any:
+    """The result of `run`, an eager call on `tensors` that writes `written`, through which backward raises.
+
+    For calls without a compile boundary, whose kernels are no operators and would drop gradients in silence.
+    """
+    passed = [tensor for tensor in tensors if tensor is not None]
+    with torch.no_grad():
+        result = run()
+    for tensor in written:
+        if tensor is not None and tensor.is_floating_point():
+            tensor.copy_(_DEPENDING([tensor.detach().clone()], op_name, *passed))
+    if not isinstance(result, tuple):
+        return _depending(result, op_name, passed)
+    return tuple([_depending(output, op_name, passed) for output in result])
+
+
+def _depending(output: Any, op_name: str, passed: Sequence[Tensor]) -> Any:
+    if not isinstance(output, Tensor) or not output.is_floating_point() or any(output is item for item in passed):
+        return output
+    return _DEPENDING([output], op_name, *passed)
+
+
+class _Refused(torch.autograd.Function):
+    """Gives the tensor in its list, as one that depends on the inputs; its backward raises."""
+
+    @staticmethod
+    def forward(ctx: Any, held: Sequence[Tensor], op_name: str, *inputs: Tensor) -> Tensor:  # noqa: ARG004
+        ctx.op_name = op_name
+        return held[0]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:  # noqa: ARG004
+        raise _refused(ctx.op_name)
+
+
 def _shape_of(tensor: Tensor) -> Tensor:
     """A tensor of one element in memory that has the shape of `tensor`, so that no input is kept alive."""
     return tensor.new_empty(()).expand(tensor.shape)
 
 
 _OPERATOR = torch.ops.tileops.backward_refused.default
+_DEPENDING: Any = _Refused.apply

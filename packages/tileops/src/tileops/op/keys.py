@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import os
 import threading
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
@@ -45,3 +46,15 @@ def instance(key: str) -> Op:
             f"received none; construct {name} with the same parameters, in the same order, before running the graph, "
             "and keep it alive"
         ) from None
+
+
+def _after_fork() -> None:
+    """Free the locks that threads of the parent held: they do not exist in the child."""
+    global _GUARD  # noqa: PLW0603 - a lock of the child's own
+    _GUARD = threading.Lock()
+    for op in tuple(_INSTANCES.values()):
+        if (running := vars(op).get("_running")) is not None:  # else another thread was constructing it
+            running.guard = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork)

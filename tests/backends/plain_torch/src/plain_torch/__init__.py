@@ -23,9 +23,9 @@ class LabTensor(Tensor):
     held: Tensor
 
     @staticmethod
-    def __new__(cls: type[Self], held: Tensor) -> Self:
-        """The tensor whose elements `held` has."""
-        device = torch.device(DEVICE, 0)
+    def __new__(cls: type[Self], held: Tensor, index: int = 0) -> Self:
+        """The tensor whose elements `held` has, on the card `index`."""
+        device = torch.device(DEVICE, index)
         made: Self = Tensor._make_wrapper_subclass(
             cls, held.shape, strides=held.stride(), dtype=held.dtype, device=device
         )
@@ -57,7 +57,7 @@ def build_rms_norm(
         wide = rows.float()
         scaled = wide * torch.rsqrt(wide.square().mean(dim=axes, keepdim=True) + offset)
         result = (scaled if scale is None else scaled * scale.float()).to(rows.dtype).contiguous()
-        return LabTensor(result) if isinstance(x, LabTensor) else result
+        return LabTensor(result, x.get_device()) if isinstance(x, LabTensor) else result
 
     return kernel
 
