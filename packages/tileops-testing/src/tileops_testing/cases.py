@@ -94,7 +94,7 @@ class Case:
     @property
     def summed(self) -> int:
         """The number of terms in the longest sum behind one output element."""
-        return self.reference.summed(self.parameters)
+        return self.reference.summed({**self.parameters, **self.sizes})
 
     def capped(self, elements: int = CPU_ELEMENTS) -> Case:
         """Return the case with free sizes small enough for a CPU; other sizes are what construction fixed."""

@@ -50,10 +50,13 @@ def case_of_row(op: type[Op], entry: OpEntry, row: WorkloadRow, dtypes: Mapping[
 
     def inputs(sizes: Sizes) -> Mapping[str, TensorInput | None]:
         resized = msgspec.structs.replace(row, values={**row.values, **sizes})
-        tensors = workloads.instantiate(entry, resized, dtypes).tensors
+        case = workloads.instantiate(entry, resized, dtypes)
+        contents = workloads.metadata(entry, case)
         return {
-            name: None if tensor is None else TensorInput(shape=tuple(tensor.shape), dtype=tensor.dtype)
-            for name, tensor in tensors.items()
+            name: None
+            if tensor is None
+            else TensorInput(shape=tuple(tensor.shape), dtype=tensor.dtype, contents=contents.get(name))
+            for name, tensor in case.tensors.items()
         }
 
     return Case(

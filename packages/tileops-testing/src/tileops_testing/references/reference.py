@@ -30,10 +30,12 @@ class Reference:
     Attributes:
         function: Returns the op's outputs in float64 or float32, or as integers where the op does; an input that the
             op writes, it writes too.
-        summed: From the construction parameters, the number of terms in the longest sum behind one output element.
+        summed: From the construction parameters and the free sizes of a case, the number of terms in the longest sum
+            behind one output element.
         roundings: How often the op rounds a value to the output's dtype on the way.
         terms: For an op whose terms may cancel, called as the function is: what the absolute values of the terms behind
-            each output element add up to, None for an output without such sums.
+            each output element add up to, None for an output without such sums; infinity for an element that the op
+            leaves unspecified.
     """
 
     function: Callable[..., Tensor | tuple[Tensor | None, ...] | None]

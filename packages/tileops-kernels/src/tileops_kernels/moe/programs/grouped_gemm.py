@@ -97,9 +97,10 @@ def grouped_gemm_tiles(
     def activate(sums, others):
         for i, j in T.Parallel(rows, columns):
             if activation == "silu_and_mul":
-                sums[i, j] = sums[i, j] / (1 + T.exp(-sums[i, j])) * others[i, j]
+                sums[i, j] = sums[i, j] / (T.float32(1) + T.exp(-sums[i, j])) * others[i, j]
             else:
-                sums[i, j] = sums[i, j] * 0.5 * (1 + T.erf(sums[i, j] * 0.7071067811865476)) * others[i, j]
+                tail = T.call_pure_extern("float32", "erfcf", sums[i, j] * T.float32(-0.7071067811865476))
+                sums[i, j] = sums[i, j] * T.float32(0.5) * tail * others[i, j]
 
     @T.macro
     def write_rows(sums, D, row, column, last):

@@ -45,9 +45,8 @@ def expert_tiles(dtype, out_dtype, activation, split):
                 if activation == "silu_and_mul":
                     line[panel * width + j] = gate / (T.float32(1) + T.exp(-gate)) * factor
                 else:
-                    line[panel * width + j] = (
-                        gate * T.float32(0.5) * (T.float32(1) + T.erf(gate * T.float32(0.7071067811865476))) * factor
-                    )
+                    tail = T.call_pure_extern("float32", "erfcf", gate * T.float32(-0.7071067811865476))
+                    line[panel * width + j] = gate * T.float32(0.5) * tail * factor
 
     @T.prim_func
     def tiles(
