@@ -50,7 +50,7 @@ class Document:
         self.problems: list[Problem] = []
         self.value: Plain = None
         self._nodes = 0
-        self._open: list[yaml.Node] = []
+        self._open: set[int] = set()
         try:
             node = yaml.compose(text, Loader=_CoreLoader)
         except yaml.MarkedYAMLError as error:
@@ -70,22 +70,22 @@ class Document:
         line, column = node.start_mark.line + 1, node.start_mark.column + 1
         self.positions[path] = (line, column)
         self._nodes += 1
-        if any(node is enclosing for enclosing in self._open) or self._nodes > MOST_NODES:
+        if id(node) in self._open or self._nodes > MOST_NODES:
             if self._nodes <= MOST_NODES + 1:
                 self._report(line, column, "alias", "an alias stands for what encloses it, or for too much")
             return None
         if not isinstance(node, yaml.ScalarNode) and node.tag not in {_TAG + "map", _TAG + "seq"}:
             self._report(line, column, "tag", f"the tag {node.tag!r} is not used here", "remove the tag")
             return None
-        self._open.append(node)
+        if isinstance(node, yaml.ScalarNode):
+            return self._scalar(node, path)
+        self._open.add(id(node))
         try:
             if isinstance(node, yaml.MappingNode):
                 return dict(self._pairs(node, path))
-            if isinstance(node, yaml.SequenceNode):
-                return [self._convert(item, (*path, index)) for index, item in enumerate(node.value)]
-            return self._scalar(node, path)
+            return [self._convert(item, (*path, index)) for index, item in enumerate(node.value)]
         finally:
-            self._open.pop()
+            self._open.discard(id(node))
 
     def _pairs(self, node: yaml.MappingNode, path: Path) -> Iterator[tuple[str, Plain]]:
         seen: set[str] = set()
