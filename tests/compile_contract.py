@@ -14,7 +14,7 @@ from tileops_testing.catalog import implemented_ops
 from tileops_testing.plugin import RunSuite
 from tileops_testing.suites import CompileContractSuite
 
-REGISTERED: Final = ("RMSNormFwdOp",)
+REGISTERED: Final = ("GemmFwdOp", "MaxPool2dFwdOp", "MoEGroupedGemmFwdOp", "RMSNormFwdOp")
 """The op classes with a cold compile test, sorted."""
 
 

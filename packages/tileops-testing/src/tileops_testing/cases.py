@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from tileops_testing.inputs import Layout, TensorInput
 from tileops_testing.references import Expected, Reference
 from tileops_testing.subject import SubjectOp
 
-__all__ = ["CPU_ELEMENTS", "CPU_TENSOR", "Case", "Inputs", "Size", "Sizes", "capped_sizes"]
+__all__ = ["CPU_ELEMENTS", "CPU_TENSOR", "Case", "Inputs", "Size", "Sizes", "capped_sizes", "grown_sizes"]
 
 Size = int | tuple[int, ...]
 Sizes = Mapping[str, Size]
@@ -37,8 +37,10 @@ class Case:
         sizes: The free sizes, those that a call decides and construction does not.
         inputs: The inputs by name, in signature order, for a choice of free sizes; None for one that is not passed.
         reference: What the op means.
-        second: Other free sizes, for calls that must not recompile; by default each is larger by one.
-        empty: Free sizes that leave no element; by default the last axis of the first one is zero.
+        second: Other free sizes, for calls that must not recompile; by default each is larger by its step.
+        steps: How much larger a free size may be by the signature, for one that may not be larger by one.
+        empty: Those free sizes that are others when no element is left; by default the last axis of the first one is zero.
+        device_parameter: The construction parameter that says where a call without tensors runs.
         seed: Of the random inputs.
     """
 
@@ -49,7 +51,9 @@ class Case:
     reference: Reference
     sizes: Sizes
     second: Sizes | None = None
+    steps: Mapping[str, int] = field(default_factory=dict)
     empty: Sizes | None = None
+    device_parameter: str | None = None
     seed: int = 0
 
     @property
@@ -65,6 +69,12 @@ class Case:
     def construct(self, target: str | None = None) -> SubjectOp:
         """Return a fresh instance of the op."""
         return self.op(**self.parameters, target=target)
+
+    def on(self, device: torch.device) -> Case:
+        """Return the case as it is constructed for ``device``: the same where tensors say where a call runs."""
+        if self.device_parameter is None:
+            return self
+        return replace(self, parameters={**self.parameters, self.device_parameter: device})
 
     def tensors(self, device: torch.device, *, layout: Layout | None = None, fresh: int = 0) -> Inputs:
         """Return the inputs in signature order.
@@ -107,13 +117,13 @@ class Case:
 
     def resized(self) -> Case | None:
         """Return the case with other free sizes, or None when it has none."""
-        second = self.second if self.second is not None else _grown(self.sizes)
+        second = self.second if self.second is not None else grown_sizes(self.sizes, self.steps)
         return None if second is None else replace(self, sizes=second)
 
     def emptied(self) -> Case | None:
         """Return the case with a free size of zero, or None when it has no free axis."""
         empty = self.empty if self.empty is not None else _emptied(self.sizes)
-        return None if empty is None else replace(self, sizes=empty)
+        return None if empty is None else replace(self, sizes={**self.sizes, **empty})
 
 
 def capped_sizes(sizes: Sizes, elements: int) -> Sizes:
@@ -132,10 +142,12 @@ def capped_sizes(sizes: Sizes, elements: int) -> Sizes:
     return capped
 
 
-def _grown(sizes: Sizes) -> Sizes | None:
-    grown: dict[str, Size] = {
-        name: size + 1 if isinstance(size, int) else tuple(axis + 1 for axis in size) for name, size in sizes.items()
-    }
+def grown_sizes(sizes: Sizes, steps: Mapping[str, int]) -> Sizes | None:
+    """Return ``sizes`` with every axis larger by its size's step, 1 unless stated; None where there is no axis."""
+    grown: dict[str, Size] = {}
+    for name, size in sizes.items():
+        step = steps.get(name, 1)
+        grown[name] = size + step if isinstance(size, int) else tuple(axis + step for axis in size)
     return None if grown == dict(sizes) else grown
 
 

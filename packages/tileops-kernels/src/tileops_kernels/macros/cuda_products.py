@@ -31,11 +31,11 @@ def operand_tile(extent, depth, stages, stream, depth_first, dtype):
 @T.macro
 def _fetch(A, target, line, term, depth_first, stream):
     """target = the tile of A at `line` (a row or column) and `term`, zero beyond A's extents."""
-    if stream == "tma":
+    if stream == "tma":  # whose coordinates are 32 bits wide
         if depth_first:
-            T.copy(A[term, line], target)
+            T.copy(A[term, T.cast(line, "int32")], target)
         else:
-            T.copy(A[line, term], target)
+            T.copy(A[T.cast(line, "int32"), term], target)
     elif depth_first:
         T.copy(A[term, line], target, disable_tma=True)
     else:

@@ -54,9 +54,9 @@ def async_settings(call: GroupedGemmCall) -> GroupedGemmSettings:
 
 
 def general_settings(call: GroupedGemmCall) -> GroupedGemmSettings:
-    """Small tiles: operands come an element at a time."""
-    del call
-    return GroupedGemmSettings(rows=64, columns=64, depth=32, stages=2, threads=128)
+    """Small tiles: operands come an element at a time; TileLang cannot overlap the fetches of two products."""
+    stages = 2 if call.activation == "none" else 1
+    return GroupedGemmSettings(rows=64, columns=64, depth=32, stages=stages, threads=128)
 
 
 def _dtype_refusal(call: GroupedGemmCall) -> str | None:

@@ -39,15 +39,16 @@ class CudaGraphSuite:
     def run(self, case: Case, *, device: torch.device, target: str | None = None) -> tuple[Check, ...]:
         """Check one case: a cold capture, capture after a warm call, replay on new data and on a side stream."""
         checks = Checks(self.name, case, device)
+        case = case.on(device)
         op = case.construct(target)
         inputs = case.tensors(device)
         promised = fake_outputs(case.construct(target), inputs)
         with checks.check("cold capture") as notes:
-            notes.append(_cold_capture(_Captured(op, case, inputs, promised, self.recorder())))
+            notes.append(_cold_capture(_Captured(op, case, inputs, promised, self.recorder(), device)))
         with checks.check("warm call"):
             expected = case.expected(cloned(inputs))
             assert_outputs(case, outputs_of(op(*inputs)), expected, promised)
-        captured = _Captured(op, case, inputs, promised, self.recorder())
+        captured = _Captured(op, case, inputs, promised, self.recorder(), device)
         with checks.check("capture builds and waits for nothing"):
             captured.capture()
         if not captured.recorded:
@@ -69,9 +70,10 @@ class _Captured:
         inputs: Inputs,
         promised: tuple[TensorFacts | None, ...],
         recorder: GraphRecorder,
+        device: torch.device,
     ) -> None:
         self._op, self._case, self._inputs = op, case, inputs
-        self._promised, self._recorder = promised, recorder
+        self._promised, self._recorder, self._device = promised, recorder, device
         self._outputs: tuple[Tensor | None, ...] = ()
         self.recorded = False
 
@@ -87,7 +89,7 @@ class _Captured:
         """Capture the call, in which an operation that waits for the device raises."""
 
         def call() -> tuple[Tensor | None, ...]:
-            with _synchronising_raises(self._inputs):
+            with _synchronising_raises(self._device):
                 return outputs_of(self._op(*self._inputs))
 
         self._outputs = self._recorder.capture(call)
@@ -98,8 +100,7 @@ class _Captured:
         for output in self._outputs:
             if output is not None and not any(output is tensor for tensor in self._inputs):
                 poison(output)
-        device = next(tensor.device for tensor in self._inputs if tensor is not None)
-        values = self._case.tensors(device, fresh=fresh)
+        values = self._case.tensors(self._device, fresh=fresh)
         copy_into(self._inputs, values)
         expected = self._case.expected(cloned(values))
         self._recorder.replay()
@@ -133,9 +134,9 @@ def _cold_capture(captured: _Captured) -> str:
 
 
 @contextlib.contextmanager
-def _synchronising_raises(inputs: Inputs) -> Iterator[None]:
+def _synchronising_raises(device: torch.device) -> Iterator[None]:
     """While active on a CUDA device, an operation that waits for the device raises."""
-    if not any(tensor is not None and tensor.is_cuda for tensor in inputs):
+    if device.type != "cuda":
         yield
         return
     mode = torch.cuda.get_sync_debug_mode()

@@ -32,6 +32,7 @@ class EagerSuite:
     def run(self, case: Case, *, device: torch.device, target: str | None = None) -> tuple[Check, ...]:
         """Check one case: output, record, effect, strides, second call, layouts, zero size."""
         checks = Checks(self.name, case, device)
+        case = case.on(device)
         op = case.construct(target)
         inputs = case.tensors(device)
         promised = fake_outputs(case.construct(target), inputs)
