@@ -31,7 +31,7 @@ class Tolerance:
     """The error allowed on an element: ``absolute + relative * |expected| + accumulated * terms``.
 
     ``terms`` is what the absolute values of the terms behind the element add up to, where the comparison is given it:
-    terms that cancel leave their rounding errors behind. Where it is infinite, the element is unspecified.
+    terms that cancel leave their rounding errors behind.
     """
 
     relative: float
@@ -131,8 +131,6 @@ class _Worst:
             permitted = permitted + allowed.accumulated * terms.to(actual.device).double()
         error = (wide - exact).abs()
         agrees = torch.where(finite, error <= permitted, same_non_finite)
-        if terms is not None:
-            agrees |= terms.to(actual.device).isinf()
         wrong = int((~agrees).sum())
         if wrong == 0:
             return

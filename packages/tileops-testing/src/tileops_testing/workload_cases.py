@@ -15,7 +15,7 @@ from tileops.manifest.plan import SignaturePlan, build_plan
 from tileops.op.base import Op
 from tileops.op.naming import operator_name
 from tileops_testing.cases import CPU_ELEMENTS, Case, Size, Sizes, grown_sizes
-from tileops_testing.catalog import family_of, op_class
+from tileops_testing.catalog import family_of
 from tileops_testing.inputs import TensorInput
 from tileops_testing.references import reference_for
 from tileops_testing.shapes import rows_for

@@ -75,8 +75,10 @@ def pack_rows(A, a, line, row, term, rows, terms, transposed, dtype):
 
 @T.macro
 def pack_panel(B, b, line, panel, place, column, term, columns, terms, transposed, dtype):
-    """Into panel `panel` of b from its column `place` on: B[term + t, column + j], or B[column + j, term + t] if
-    transposed, for t < terms and j < columns."""
+    """Panel `panel` of b from its column `place` on = B[term + t, column + j] for t < terms and j < columns.
+
+    B[column + j, term + t] if transposed. `line` is scratch of DEPTH elements.
+    """
     if transposed:
         for j in T.serial(columns):
             load(B, column + j, term, line, 0, terms, dtype)
@@ -94,9 +96,7 @@ def multiply(a, b, sums, partial, rows, panels, terms):
         for step in T.serial((rows + STEP - 1) // STEP):
             for i in unrolled(STEP):
                 for v in unrolled(PANEL // LANES):
-                    partial[i, v] = sums[
-                        T.Ramp((step * STEP + i) * COLUMNS + panel * PANEL + v * LANES, 1, LANES)
-                    ]
+                    partial[i, v] = sums[T.Ramp((step * STEP + i) * COLUMNS + panel * PANEL + v * LANES, 1, LANES)]
             for t in T.serial(terms):
                 for i in unrolled(STEP):
                     for v in unrolled(PANEL // LANES):

@@ -23,14 +23,14 @@ def column_of(near, far, columns):
 
 
 def operand_tile(extent, depth, stages, stream, depth_first, dtype):
-    """Shared memory for tiles of an operand: `extent` rows or columns of `depth` terms, `stages` of them for "async"."""
+    """Shared memory for a tile of an operand, `extent` rows or columns of `depth` terms; for "async" `stages` tiles."""
     shape = (depth, extent) if depth_first else (extent, depth)
     return T.alloc_shared((stages, *shape) if stream == "async" else shape, dtype)
 
 
 @T.macro
 def _fetch(A, target, line, term, depth_first, stream):
-    """target = the tile of A at `line` (a row or column) and `term`, zero beyond A's extents."""
+    """Target = the tile of A at `line` (a row or column) and `term`, zero beyond A's extents."""
     if stream == "tma":  # whose coordinates are 32 bits wide
         if depth_first:
             T.copy(A[term, T.cast(line, "int32")], target)
@@ -53,7 +53,7 @@ def _fetch_stage(A, target, stage, line, term, extent, depth, depth_first):
 
 @T.macro
 def multiply_tiles(A, B, a, b, sums, row, column, k, trans_a, trans_b, shape, stages, stream):
-    """sums += A[row :, :] B[:, column :] over k terms, in tiles of `shape`, (rows, columns, depth).
+    """Sums += A[row :, :] B[:, column :] over k terms, in tiles of `shape`, (rows, columns, depth).
 
     A is stored (m, k), or (k, m) if trans_a; B (k, n), or (n, k) if trans_b. a and b are made by operand_tile.
     """
@@ -79,7 +79,7 @@ def multiply_tiles(A, B, a, b, sums, row, column, k, trans_a, trans_b, shape, st
 
 @T.macro
 def multiply_tile_pairs(A, B, a, b, c, sums, others, row, column, other, k, shape, stages, stream):
-    """sums += A[row :, :] B[column :, :]^T and others += A[row :, :] B[other :, :]^T; A is read once for both."""
+    """Sums += A[row :, :] B[column :, :]^T and others += A[row :, :] B[other :, :]^T; A is read once for both."""
     steps = T.cast(T.ceildiv(k, shape[2]), "int32")
     if stream == "async":
         for stage in T.unroll(stages - 1):

@@ -152,7 +152,10 @@ class GroupedGemmCUDAKernel(Kernel[GroupedGemmCall], GroupedGemmFwdInterface):
         """The programs, built by the first call that launches them."""
         owner = f"{type(self).__name__} for {self.call}"
         arch = self.call.arch
-        self._run = cuda.load(self.schedule(), arch=arch, owner=owner), cuda.load(self.program(), arch=arch, owner=owner)
+        self._run = (
+            cuda.load(self.schedule(), arch=arch, owner=owner),
+            cuda.load(self.program(), arch=arch, owner=owner),
+        )
         return self._run
 
 
@@ -272,7 +275,10 @@ class GroupedGemmCPUKernel(Kernel[GroupedGemmCall], GroupedGemmFwdInterface):
                 continue
             split = "rows" if m > n else "columns"
             run = self._loaded.get(split) or self._load(split)
-            places = (address + place * step for address, place, step in zip(addresses, (first, expert, first), steps))
+            places = (
+                address + place * step
+                for address, place, step in zip(addresses, (first, expert, first), steps, strict=True)
+            )
             run(*places, m, n, k, m, weights, m, k, k, n, torch.get_num_threads())
         return output
 

@@ -13,8 +13,8 @@ from tileops_kernels.calls import CallSpec
 from tileops_kernels.interface import InterfaceKey, KernelInterface
 
 RowLayout = Literal["masked", "ends", "per_row"]
-"""How metadata says which rows are an expert's: the rows that count of its slab, the row after its last one, or for each
-row its expert.
+"""How metadata says which rows are an expert's: the rows that count of its slab, the row after its last one, or for
+each row its expert.
 """
 
 Activation = Literal["none", "silu_and_mul", "gelu_and_mul"]

@@ -121,9 +121,7 @@ class MaxPool2dKernel(Kernel[MaxPool2dCall], MaxPool2dFwdInterface):
 
     def _load(self) -> cuda.CUDAFunction:
         """The program, built by the first call that launches it."""
-        self._run = cuda.load(
-            self.program(), arch=self.call.arch, owner=f"{type(self).__name__} for {self.call}"
-        )
+        self._run = cuda.load(self.program(), arch=self.call.arch, owner=f"{type(self).__name__} for {self.call}")
         return self._run
 
 

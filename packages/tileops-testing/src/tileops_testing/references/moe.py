@@ -90,18 +90,16 @@ def _expert_mlp_terms(
     """The terms behind the second product, weighted by how coarsely each is rounded before it."""
     hidden, terms = _by_expert(expert_input, w_gate_up, layout_metadata, layout, activation)
     coarse = torch.finfo(expert_input.dtype).eps / torch.finfo(torch.float32).eps / 32
-    behind = (hidden.abs() * coarse + terms.nan_to_num(posinf=0)).to(torch.float64)
+    behind = hidden.abs() * coarse + terms
     return _by_expert(behind, w_down.abs(), layout_metadata, layout, None)[1]
 
 
-def _by_expert(
-    a: Tensor, b: Tensor, metadata: Tensor, layout: Layout, activation: str | None
-) -> tuple[Tensor, Tensor]:
-    """The products and what the absolute values of their terms add up to, infinity in rows that are no expert's."""
+def _by_expert(a: Tensor, b: Tensor, metadata: Tensor, layout: Layout, activation: str | None) -> tuple[Tensor, Tensor]:
+    """The products and what the absolute values of their terms add up to, zeros in rows that are no expert's."""
     flat = a.double().flatten(0, -2)
     columns = b.shape[1] if activation is None else b.shape[1] // 2
     values = flat.new_zeros((flat.shape[0], columns))
-    terms = torch.full_like(values, math.inf)
+    terms = torch.zeros_like(values)
     for expert, rows in experts_rows(layout, metadata, flat.shape[0], b.shape[0]):
         weights = b[expert].double()
         product, behind = flat[rows] @ weights.T, flat[rows].abs() @ weights.abs().T

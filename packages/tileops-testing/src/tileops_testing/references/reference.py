@@ -34,8 +34,7 @@ class Reference:
             behind one output element.
         roundings: How often the op rounds a value to the output's dtype on the way.
         terms: For an op whose terms may cancel, called as the function is: what the absolute values of the terms behind
-            each output element add up to, None for an output without such sums; infinity for an element that the op
-            leaves unspecified.
+            each output element add up to, None for an output without such sums.
     """
 
     function: Callable[..., Tensor | tuple[Tensor | None, ...] | None]

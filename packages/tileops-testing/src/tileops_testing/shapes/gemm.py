@@ -9,9 +9,7 @@ from tileops.manifest.model import WorkloadRow
 __all__ = ["ROWS"]
 
 
-def _row(
-    label: str, m: int, n: int, k: int, *dtypes: str, trans_a: bool = False, trans_b: bool = True
-) -> WorkloadRow:
+def _row(label: str, m: int, n: int, k: int, *dtypes: str, trans_a: bool = False, trans_b: bool = True) -> WorkloadRow:
     return WorkloadRow(
         label=label,
         some=(),

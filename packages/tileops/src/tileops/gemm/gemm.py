@@ -20,8 +20,8 @@ class GemmFwdOp(Op):
     dtype, float16 or bfloat16; any layout. Returns a new contiguous `[M, N]` tensor of that dtype. Products are summed
     in float32 and rounded once. Any extent may be 0; without terms (K is 0) the result is zeros.
 
-    Raises ParameterTypeError at construction, and ShapeError, DTypeError, DeviceError or ArgumentError on a call, before
-    any kernel runs.
+    Raises ParameterTypeError at construction, and ShapeError, DTypeError, DeviceError or ArgumentError on a call,
+    before any kernel runs.
 
     Source: `torch.matmul`.
     """

@@ -16,17 +16,17 @@ class MoEExpertMLPFwdOp(Op):
     """`output[r] = (activation(gate) * up) @ w_down[e].T` for each row r of each expert e.
 
     gate and up are the halves of `expert_input[r] @ w_gate_up[e].T`. expert_input: rows of H elements, `[P, H]` for a
-    contiguous layout and `[E, max_m, H]` for a masked one; w_gate_up: `[E, 2 * F, H]`, gates first; w_down: `[E, H, F]`;
-    one dtype, float16 or bfloat16. layout_metadata: int32, what the layout says. Returns expert_input's shape and dtype.
-    The activation's result is rounded to that dtype between the two products.
+    contiguous layout and `[E, max_m, H]` for a masked one; w_gate_up: `[E, 2 * F, H]`, gates first; w_down:
+    `[E, H, F]`; one dtype, float16 or bfloat16. layout_metadata: int32, what the layout says. Returns expert_input's
+    shape and dtype. The activation's result is rounded to that dtype between the two products.
 
-    Rows that are no expert's are not written: they keep what `out` holds, and are undefined in a new tensor. `out` is
+    Rows that are no expert's are not written: they keep what `out` holds, and are zeros in a new tensor. `out` is
     contiguous, of the output's shape and dtype, and is returned.
 
     A composite of two `MoEGroupedGemmFwdOp`: it has no operator of its own, and compiled code holds theirs.
 
-    Raises ParameterError or ParameterTypeError at construction, and ShapeError, DTypeError, DeviceError, RefinementError
-    or ArgumentError on a call, before any kernel runs.
+    Raises ParameterError or ParameterTypeError at construction, and ShapeError, DTypeError, DeviceError,
+    RefinementError or ArgumentError on a call, before any kernel runs.
     """
 
     delegate_types: ClassVar[Mapping[str, type[Op]]] = {"gate_up": MoEGroupedGemmFwdOp, "down": MoEGroupedGemmFwdOp}

@@ -19,19 +19,19 @@ from tileops_kernels.moe.interfaces import ACCESS_BYTES, FEW_ROWS, RowLayout
 class MoEGroupedGemmFwdOp(Op):
     """`output[r] = a[r] @ b[e].T` for each row r of each expert e, or a gated activation of that product.
 
-    a: rows of K elements, `[P, K]` for a contiguous layout and `[E, max_m, K]` for a masked one; b: `[E, N, K]`, or with
-    an activation `[E, 2 * N, K]`, gates first: `output = activation(gate) * up`; one dtype, float16 or bfloat16; any
-    layout in memory. layout_metadata: int32, what the layout says; its contents are the caller's duty. Returns a's
+    a: rows of K elements, `[P, K]` for a contiguous layout and `[E, max_m, K]` for a masked one; b: `[E, N, K]`, or
+    with an activation `[E, 2 * N, K]`, gates first: `output = activation(gate) * up`; one dtype, float16 or bfloat16;
+    any layout in memory. layout_metadata: int32, what the layout says; its contents are the caller's duty. Returns a's
     shape with N columns, in out_dtype or a's dtype. Sums and the activation (silu, or the exact gelu) are computed in
     float32 and rounded once.
 
     Rows that are no expert's (padding, and beyond the count of a masked slab) are not written: they keep what `out`
-    holds, and are undefined in a new tensor. `out` is contiguous, of the output's shape and dtype, and is returned.
+    holds, and are zeros in a new tensor. `out` is contiguous, of the output's shape and dtype, and is returned.
 
     layout: `ContiguousLayout` or `MaskedLayout` of `tileops.moe`. out_dtype: None, or torch.float32.
 
-    Raises ParameterError or ParameterTypeError at construction, and ShapeError, DTypeError, DeviceError, RefinementError
-    or ArgumentError on a call, before any kernel runs.
+    Raises ParameterError or ParameterTypeError at construction, and ShapeError, DTypeError, DeviceError,
+    RefinementError or ArgumentError on a call, before any kernel runs.
 
     Source: `torch._grouped_mm`; DeepGEMM's contiguous and masked layouts.
     """
@@ -52,6 +52,7 @@ class MoEGroupedGemmFwdOp(Op):
         self.out_dtype = out_dtype
         super().__init__(target=target)
         self._row_layout, self._alignment = _rows_of(layout)
+        self._has_padding = self._row_layout == "masked" or self._alignment > 1
 
     def forward(self, a: Tensor, b: Tensor, layout_metadata: Tensor, *, out: Tensor | None = None) -> Tensor:
         """Compute the products of checked inputs."""
@@ -71,7 +72,12 @@ class MoEGroupedGemmFwdOp(Op):
             dtype=a.dtype,
             out_dtype=out_dtype,
         )
-        output = a.new_empty((*a.shape[:-1], n), dtype=out_dtype) if out is None else out
+        if out is not None:
+            output = out
+        elif self._has_padding:
+            output = a.new_zeros((*a.shape[:-1], n), dtype=out_dtype)
+        else:
+            output = a.new_empty((*a.shape[:-1], n), dtype=out_dtype)
         kernel = self.kernel_for(GROUPED_GEMM, call)
         return kernel(a.contiguous(), b.contiguous(), layout_metadata.contiguous(), output)
 

@@ -30,9 +30,7 @@ def gemm_tiles(dtype, trans_a, trans_b, stream, n, k, vector, rows, columns, dep
             row = T.cast(row_tile, "int64") * rows
             column = column_of(near, far, columns)
             T.clear(sums)
-            multiply_tiles(
-                A, B, a, b, sums, row, column, k, trans_a, trans_b, (rows, columns, depth), stages, stream
-            )
+            multiply_tiles(A, B, a, b, sums, row, column, k, trans_a, trans_b, (rows, columns, depth), stages, stream)
             T.copy(sums, D[row, column])
 
     return tiles

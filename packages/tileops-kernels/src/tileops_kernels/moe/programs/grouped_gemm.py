@@ -19,9 +19,9 @@ def tile_schedule(layout, alignment, rows):
 
     Tiles beyond those needed have no rows. `layout` is "masked", with L the rows that count of each expert's slab and
     `slab` the rows of a slab; "ends", with L the row after each expert's last one, every expert beginning at a
-    multiple of `alignment`; or "per_row", with L the expert of each row, ascending. Sizes experts, rows of L, tiles.
+    multiple of `alignment`; or "per_row", with L the expert of each row, ascending. Both take the number of experts.
     """
-    experts, entries, tiles = (T.dynamic(name, "int32") for name in ("experts", "entries", "tiles"))
+    entries, tiles = T.dynamic("entries", "int32"), T.dynamic("tiles", "int32")
 
     @T.macro
     def write(S, tile, expert, first, last):
@@ -79,9 +79,7 @@ def tile_schedule(layout, alignment, rows):
     return masked if layout == "masked" else contiguous
 
 
-def grouped_gemm_tiles(
-    dtype, out_dtype, activation, stream, n, k, vector, rows, columns, depth, stages, threads
-):
+def grouped_gemm_tiles(dtype, out_dtype, activation, stream, n, k, vector, rows, columns, depth, stages, threads):
     """D's rows = A's rows times their expert's B transposed, summed in float32; parameters A, B, S, D.
 
     A is (m, k), B the experts' weights one below the other, each (n, k), D (m, n), S a tile_schedule. With an

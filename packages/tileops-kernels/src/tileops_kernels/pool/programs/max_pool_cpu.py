@@ -7,12 +7,12 @@ from tileops_kernels.macros.cpu_blocks import storage_dtype
 from tileops_kernels.macros.cpu_products import load, store
 
 
-
 def max_pool_planes(dtype, span, kernel, stride, padding, dilation):
-    """Y's planes = the maxima over windows of X's planes; parameters X (x_rows, w), Y (y_rows, w_out), planes, h, h_out.
+    """Y's planes = the maxima over windows of X's planes; X (x_rows, w), Y (y_rows, w_out), planes, h, h_out.
 
     X holds planes of h rows and Y planes of h_out rows, one below the other; `span` outputs of a row are made together.
-    A window's arguments are pairs "height,width". NaN in a window gives NaN; a window outside its plane gives -inf. Sizes w, w_out, x_rows, y_rows.
+    A window's arguments are pairs "height,width". NaN in a window gives NaN; a window outside its plane gives -inf.
+    Sizes w, w_out, x_rows, y_rows.
     """
     storage = storage_dtype(dtype)
     w, w_out, x_rows, y_rows = (T.dynamic(name, "int64") for name in ("w", "w_out", "x_rows", "y_rows"))

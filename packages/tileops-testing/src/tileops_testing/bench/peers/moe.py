@@ -17,12 +17,13 @@ __all__ = ["PEERS"]
 def _grouped_gemm(case: Case, device: torch.device) -> Mapping[str, Callable[..., object]]:
     layout = case.parameters["layout"]
     plain = case.parameters.get("activation") is None and case.parameters.get("out_dtype") is None
+    tight = isinstance(layout, ContiguousLayout) and layout.alignment == 1
     ends = isinstance(layout, ContiguousLayout) and layout.metadata_kind == ContiguousMetadata.PHYSICAL_PSUM
-    if device.type != "cuda" or not plain or not ends or layout.alignment != 1:
+    if device.type != "cuda" or not (plain and tight and ends):
         return {}
 
     def product(a: Tensor, b: Tensor, layout_metadata: Tensor) -> Tensor:
-        result: Tensor = torch._grouped_mm(a, b.transpose(-1, -2), offs=layout_metadata)
+        result: Tensor = torch._grouped_mm(a, b.transpose(-1, -2), offs=layout_metadata)  # noqa: SLF001 - public under no other name
         return result
 
     return {"torch": product}

@@ -20,7 +20,8 @@ def _max_pool2d(case: Case, device: torch.device) -> Mapping[str, Callable[..., 
     parameters: Any = case.parameters
 
     def pool(planes: Tensor) -> Tensor:
-        return functional.max_pool2d(planes, **parameters)
+        result: Tensor = functional.max_pool2d(planes, **parameters)
+        return result
 
     return {"torch": pool}
 
