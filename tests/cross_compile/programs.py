@@ -63,9 +63,14 @@ def asked_for(op: Op, case: Case) -> tuple[str, CallSpec]:
 
 
 def targets() -> list[Target]:
-    """Return every distinct program of every CUDA kernel type on every architecture that it declares."""
+    """Return every distinct program of every CUDA kernel type on every architecture that it declares.
+
+    A composite has no kernels but its sub-ops'.
+    """
     found: dict[tuple[str, int, Program], Target] = {}
     for op_class in implemented_ops():
+        if op_class.delegate_types:
+            continue
         for case in cases_of(op_class, small=True):
             op: Any = case.construct()
             interface, call = asked_for(op, case)
