@@ -14,7 +14,15 @@ from tileops_testing.catalog import implemented_ops
 from tileops_testing.plugin import RunSuite
 from tileops_testing.suites import CompileContractSuite
 
-REGISTERED: Final = ("GemmFwdOp", "MaxPool2dFwdOp", "MoEGroupedGemmFwdOp", "RMSNormFwdOp")
+REGISTERED: Final = (
+    "GemmFwdOp",
+    "MaxPool2dFwdOp",
+    "MoEGroupedGemmFwdOp",
+    "ProdFwdOp",
+    "RMSNormFwdOp",
+    "SoftmaxFwdOp",
+    "SumFwdOp",
+)
 """The op classes with a cold compile test, sorted."""
 
 

@@ -82,10 +82,10 @@ def targets() -> list[Target]:
 
 
 def one_dtype_each(all_targets: list[Target]) -> list[Target]:
-    """Return the targets of one dtype and one row for each op, kernel type and architecture."""
-    chosen: dict[tuple[str, str, int], list[Target]] = {}
+    """Return the targets of one dtype and one row for each op, kernel type, builder and architecture."""
+    chosen: dict[tuple[str, str, str, int], list[Target]] = {}
     for target in all_targets:
-        group = chosen.setdefault((target.op, target.key, target.arch), [])
+        group = chosen.setdefault((target.op, target.key, target.program.builder, target.arch), [])
         if not group or (target.dtype == group[0].dtype and _alike(target, group[0])):
             group.append(target)
     return [target for group in chosen.values() for target in group]

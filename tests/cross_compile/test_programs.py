@@ -11,8 +11,8 @@ from collections.abc import Iterable
 import pytest
 
 from tests.cross_compile.programs import ARCHS, Target, one_dtype_each, targets
-from tileops.norm import RMSNormFwdOp
 from tileops_kernels.build.cuda import cross_compile, target_arch
+from tileops_testing.catalog import implemented_ops
 
 ALL = targets()
 FEW = one_dtype_each(ALL)
@@ -57,7 +57,8 @@ def test_every_cuda_kernel_type_is_reached() -> None:
     """Each CUDA kernel type has a program to compile for each architecture."""
     expected = {
         (key, arch)
-        for key, kernel_type in RMSNormFwdOp.kernel_types.items()
+        for op_class in implemented_ops()
+        for key, kernel_type in op_class.kernel_types.items()
         if "cuda" in kernel_type.devices
         for arch in kernel_type.supported_archs or ARCHS
     }

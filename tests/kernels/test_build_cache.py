@@ -6,6 +6,7 @@ import json
 import os
 import stat
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tileops_kernels.build.cache import CacheFolder, StoredLibrary, cache_folder
+from tileops_kernels.build.cache import ABANDONED_SECONDS, CacheFolder, StoredLibrary, cache_folder
 from tileops_kernels.errors import CacheError
 
 KEY = "0123abcd"
@@ -109,7 +110,8 @@ def test_finds_what_was_stored(folder: CacheFolder) -> None:
         (f"{KEY}.so", b"librarY"),
         (f"{KEY}.json", b""),
         (f"{KEY}.json", b"[1]"),
-        (f"{KEY}.json", json.dumps({"sha256": "0"}).encode()),
+        (f"{KEY}.json", json.dumps({"digest": "0"}).encode()),
+        (f"{KEY}.json", b"[" * 100_000),
         (f"{KEY}.json", b"\xff\xfe"),
     ],
 )
@@ -121,6 +123,83 @@ def test_damaged_entries_are_not_found_and_can_be_stored_again(folder: CacheFold
     assert folder.find("cpu", KEY) is None
     assert put(folder) == stored
     assert folder.find("cpu", KEY) == stored
+
+
+def replaced(path: Path, kind: str) -> None:
+    """Put something that is no regular file of the owner's in the place of `path`."""
+    content = path.read_bytes()
+    path.unlink()
+    if kind == "folder":
+        (path / "inside").mkdir(parents=True)
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "link":
+        path.with_suffix(".elsewhere").write_bytes(content)
+        path.symlink_to(path.with_suffix(".elsewhere"))
+    else:
+        path.write_bytes(content)
+        path.chmod(0o666)
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "link", "writable"])
+@pytest.mark.parametrize("suffix", [".so", ".json"])
+def test_only_regular_files_of_the_owner_are_entries(folder: CacheFolder, suffix: str, kind: str) -> None:
+    """A folder, a pipe, a link or a file that others can write is no entry, and storing the entry replaces it."""
+    stored = put(folder)
+    place = stored.path.with_suffix(suffix)
+    replaced(place, kind)
+
+    assert folder.find("cpu", KEY) is None
+    assert put(folder) == stored
+    assert folder.find("cpu", KEY) == stored
+    assert (place.is_symlink(), place.is_file(), mode(place)) == (False, True, 0o600)
+
+
+@pytest.mark.parametrize("facts", [{}, {"types": ["double"]}, {"types": ["float"], "more": 1}, ["float"]])
+def test_altered_facts_make_the_entry_missing(folder: CacheFolder, facts: object) -> None:
+    """The digest covers the facts: an index that was edited is no entry, whole as its library may be."""
+    index = put(folder).path.with_suffix(".json")
+    stored = json.loads(index.read_text())
+    index.write_text(json.dumps({**stored, "facts": facts}))
+
+    assert folder.find("cpu", KEY) is None
+
+
+def test_an_entry_under_another_key_is_missing(folder: CacheFolder) -> None:
+    """Both files of an entry, renamed to another key, are no entry of that key."""
+    stored = put(folder)
+    for suffix in (".so", ".json"):
+        stored.path.with_suffix(suffix).rename(stored.path.with_name(f"other{suffix}"))
+
+    assert folder.find("cpu", "other") is None
+
+
+def test_what_killed_builds_left_is_removed(folder: CacheFolder) -> None:
+    """Staging folders and locks older than an hour go when something is built; younger ones and other files stay."""
+    made = folder.folder("cpu")
+    old = time.time() - ABANDONED_SECONDS - 60
+    for name in (".build-old", ".build-new"):
+        (made / name).mkdir()
+        (made / name / "program.cpp").write_text("half")
+    for name in (".old.lock", ".new.lock", ".note", "another.so"):
+        (made / name).touch()
+    for name in (".build-old", ".old.lock", ".note", "another.so"):
+        os.utime(made / name, (old, old))
+
+    put(folder)
+
+    left = sorted(path.name for path in made.iterdir())
+    assert left == sorted([".build-new", ".new.lock", ".note", "another.so", f"{KEY}.json", f"{KEY}.so"])
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe"])
+def test_what_is_no_lock_is_gone_past(folder: CacheFolder, kind: str) -> None:
+    """A lock's name that is taken by a folder or a pipe keeps no build from its end."""
+    lock = folder.folder("cpu") / f".{KEY}.lock"
+    lock.touch()
+    replaced(lock, kind)
+
+    assert put(folder) == folder.find("cpu", KEY)
 
 
 def test_a_missing_file_makes_the_entry_missing(folder: CacheFolder) -> None:
@@ -205,6 +284,19 @@ def test_a_folder_that_cannot_be_written_is_still_read(folder: CacheFolder, monk
 
     assert elsewhere.path.parent.parent != folder.root
     assert folder.find("cpu", KEY) == stored
+
+
+def test_a_tilde_is_the_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TILEOPS_CACHE_DIR may begin with ~, though no shell expanded it; a relative path starts at the working folder."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    roots = []
+    for stated in ("~/own", "~", "~nobody-of-that-name/own", "own"):
+        monkeypatch.setenv("TILEOPS_CACHE_DIR", stated)
+        roots.append(cache_folder().root)
+
+    home = tmp_path / "home"
+    assert roots == [home / "own", home, tmp_path / "~nobody-of-that-name" / "own", tmp_path / "own"]
 
 
 def test_the_environment_names_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -165,6 +165,36 @@ def test_a_damaged_library_is_rebuilt(empty: CacheFolder) -> None:
     assert library.stat().st_size == len(whole)
 
 
+@pytest.mark.parametrize("types", [["nonsense", 3], ["nonsense"], [3], "float*", None])
+def test_types_that_no_entry_point_has_are_rebuilt(empty: CacheFolder, types: object) -> None:
+    """An entry whose index states no list of C types is built again instead of being called with a guess."""
+    CPUBuilder(lambda: empty).load(ADD, owner="Toy")
+    (library,) = (empty.root / "cpu").glob("*.so")
+    with empty.building("cpu", library.stem) as staging:
+        (staging / "program.so").write_bytes(library.read_bytes())
+        empty.store(library.stem, staging / "program.so", {"types": types})
+
+    run = CPUBuilder(lambda: empty).load(ADD, owner="Toy")
+
+    assert added(run, torch.zeros(8)).tolist() == [1.0] * 8
+    mended = empty.find("cpu", library.stem)
+    assert mended is not None
+    assert mended.facts["types"] == ["float*", "float*", "int32_t"]
+
+
+def test_a_stored_library_that_does_not_load_is_rebuilt(empty: CacheFolder) -> None:
+    """An entry that agrees with its digest and yet cannot be loaded is built again."""
+    CPUBuilder(lambda: empty).load(ADD, owner="Toy")
+    (library,) = (empty.root / "cpu").glob("*.so")
+    with empty.building("cpu", library.stem) as staging:
+        (staging / "program.so").write_bytes(b"no library")
+        empty.store(library.stem, staging / "program.so", {"types": ["float*", "float*", "int32_t"]})
+
+    run = CPUBuilder(lambda: empty).load(ADD, owner="Toy")
+
+    assert added(run, torch.zeros(8)).tolist() == [1.0] * 8
+
+
 def test_the_key_holds_all_that_decides_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
     """The compiler, its flags, the instruction set, the launcher and the program each have a part in the key."""
     found = Compiler(("/usr/bin/g++",), "g++ 12")
@@ -265,6 +295,119 @@ def test_a_compiler_that_does_not_run_is_named(
         CPUBuilder(lambda: empty).load(ADD, owner="Toy")
 
 
+FAKE = '[ "$1" = --version ] && echo fake && exit 0\n'
+OUTPUT = 'while [ "$1" != -o ]; do shift; done; '
+
+
+@pytest.mark.parametrize("output", ["echo text >", "mkdir", "mkfifo", "ln -s /dev/null", ": >", "true"])
+def test_a_compiler_that_writes_no_library(
+    empty: CacheFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str
+) -> None:
+    """What a compiler wrote is loaded before it is stored; when it cannot be, the error says so and nothing stays."""
+    fake = script(tmp_path / "fake", f'{FAKE}{OUTPUT}{output} "$2"')
+    monkeypatch.setenv("CXX", fake)
+    builder = CPUBuilder(lambda: empty)
+
+    with pytest.raises(BuildError) as caught:
+        builder.load(ADD, owner="Toy")
+
+    message = str(caught.value)
+    if output.endswith(">"):
+        assert message.startswith(f"Toy: {ADD}: the compiled library cannot be loaded: {empty.root}")
+        assert message.endswith(
+            "; set TILEOPS_CACHE_DIR to a folder from which libraries may be loaded, install the OpenMP runtime of the "
+            "compiler, or set CXX to a working compiler"
+        )
+    else:
+        assert message.startswith(
+            f"Toy: {ADD}: the C++ compiler reported success without a library; expected the file that -o names, "
+            f"received none; command: {fake} -O3"
+        )
+        assert message.endswith("; set CXX to a working compiler")
+    assert files(empty) == []
+
+
+def test_a_library_without_the_entry_point_is_not_stored(
+    empty: CacheFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A library that loads and lacks the function to call is an error, not an entry."""
+    hollow = script(tmp_path / "hollow", f'{FAKE}{OUTPUT}echo | g++ -shared -x c++ - -o "$2"')
+    monkeypatch.setenv("CXX", hollow)
+
+    with pytest.raises(BuildError, match=r"the compiled library cannot be loaded: .*undefined symbol: tileops_run"):
+        CPUBuilder(lambda: empty).load(ADD, owner="Toy")
+
+    assert files(empty) == []
+
+
+def test_a_cxx_that_is_no_command_line(empty: CacheFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CXX with an open quotation is an error that shows it, on one line."""
+    monkeypatch.setenv("CXX", 'g++\n "x')
+
+    with pytest.raises(BuildError) as caught:
+        CPUBuilder(lambda: empty).load(ADD, owner="Toy")
+
+    assert str(caught.value) == (
+        f'Toy: {ADD}: no C++ compiler to build with; expected CXX=g++ "x on PATH, received a CXX that is no command '
+        "line: No closing quotation; install one (Debian and Ubuntu: apt install g++), or set CXX to a working one"
+    )
+
+
+def test_a_blank_cxx_states_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CXX of spaces is the same as none."""
+    monkeypatch.delenv("CXX", raising=False)
+    found = compiler.find_compiler("Toy")
+    monkeypatch.setenv("CXX", "  ")
+
+    assert compiler.find_compiler("Toy") == found
+
+
+def test_a_version_in_another_encoding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compiler may say its version in any bytes."""
+    other = script(tmp_path / "other", "printf '\\377 x\\nmore'")
+    monkeypatch.setenv("CXX", other)
+
+    assert compiler.find_compiler("Toy") == Compiler((other,), f"{other} \N{REPLACEMENT CHARACTER} x")
+
+
+def test_a_compiler_that_comes_later_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That there was no compiler, or one that did not answer in time, is forgotten; what was found is kept."""
+    path = tmp_path / "late"
+    monkeypatch.setenv("CXX", str(path))
+    monkeypatch.setattr(compiler, "VERSION_SECONDS", 0.2)
+    with pytest.raises(BuildError, match="received none; install one"):
+        compiler.find_compiler("Toy")
+    script(path, "exec sleep 60")
+    with pytest.raises(BuildError, match=r"received one that does not tell its version: .* timed out after 0\.2 sec"):
+        compiler.find_compiler("Toy")
+    monkeypatch.setattr(compiler, "VERSION_SECONDS", 60.0)
+    script(path, "echo late 1")
+
+    found = compiler.find_compiler("Toy")
+
+    assert found == Compiler((str(path),), f"{path} late 1")
+    script(path, "echo late 2")
+    assert compiler.find_compiler("Toy") is found
+
+
+def test_a_folder_that_fills_up_is_named(empty: CacheFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When a library cannot be written to the cache folder, the error says so and how to mend it."""
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(empty.__class__, "store", full)
+
+    with pytest.raises(BuildError) as caught:
+        CPUBuilder(lambda: empty).load(ADD, owner="Toy")
+
+    assert str(caught.value) == (
+        f"Toy: {ADD}: the compiled library could not be kept in the cache folder: [Errno 28] No space left on device; "
+        "expected a folder with room for it; free some space, or set TILEOPS_CACHE_DIR to another folder"
+    )
+    assert files(empty) == []
+
+
 @pytest.mark.parametrize(
     ("machine", "system"), [("riscv64", "linux"), ("x86_64", "win32"), ("arm64", "darwin")], ids=["cpu", "nt", "mac"]
 )
@@ -314,6 +457,19 @@ def test_a_program_uses_its_parameters(builder: CPUBuilder) -> None:
     """A parameter that the generated function lacks is an error: callers could not know to leave it out."""
     with pytest.raises(BuildError, match=r"parameters Z of the program are not used; expected every parameter in use"):
         builder.load(Program.of(TOYS, "unused_parameter", n=4), owner="Toy")
+
+
+def test_arguments_have_types_that_can_be_passed() -> None:
+    """A scalar type that ctypes calls are not made with is refused when the source is generated."""
+    generated = "#include <tl_templates/cpp/common.h>\nint32_t main_kernel(float* X, half scale) {\n}\n"
+
+    with pytest.raises(BuildError) as caught:
+        library_source(generated, ["X", "scale"], None)
+
+    assert str(caught.value) == (
+        "generated CPU source of main_kernel: arguments of type half; expected pointers and float, double, int8_t, "
+        "int16_t, int32_t, int64_t, bool, received float* X, half scale; give the prim_func parameters of those types"
+    )
 
 
 def test_generated_text_must_be_one_function() -> None:

@@ -15,7 +15,7 @@ from tileops_kernels.build import cpu, cuda
 from tileops_kernels.build.launcher import CPUFunction
 from tileops_kernels.build.program import Program
 from tileops_kernels.devices import DeviceFacts
-from tileops_kernels.errors import NoImplementationError
+from tileops_kernels.errors import NoImplementationError, StorageError
 from tileops_kernels.norm import RMS_NORM_KERNELS, LayerNormCall, rms_norm_kernels
 from tileops_kernels.norm.rms_norm import (
     OnChipSettings,
@@ -288,6 +288,14 @@ def test_single_elements_have_unit_strides(monkeypatch: pytest.MonkeyPatch) -> N
     assert rows.stride() == (1, 1)
 
 
+@pytest.mark.parametrize("n", [36326, 50257])
+def test_long_rows_of_float16_build_on_a_cpu(n: int) -> None:
+    """Lengths at which TileLang cannot simplify the address of an element inside a row, vocabularies among them."""
+    x = torch.ones(2, n, dtype=torch.float16)
+
+    assert torch.equal(rms_norm_kernels().entry(cpu_call(n, torch.float16, 0.0))(x, None), x)
+
+
 def test_no_rows_launch_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call without rows returns without building or launching."""
     launches = Launches(monkeypatch)
@@ -312,3 +320,20 @@ def test_offsets_are_wide_and_accesses_whole(
     assert re.search(rf"X \+ \(.*\(int64_t\)blockIdx\.x\) \* \(int64_t\){n}\)", text)
     assert re.search(rf"\*\(uint4\*\)\(Y \+ \(.*\(int64_t\)blockIdx\.x\) \* \(int64_t\){n}\)", text)
     assert "*(uint4*)(x + " in text
+
+
+@pytest.mark.parametrize("freed", ["x", "weight"])
+def test_freed_storage_is_an_error_on_cpu(freed: str) -> None:
+    """A tensor with elements and no memory is refused before its address is used; one without rows is not."""
+    x, weight = torch.ones(3, 8), torch.ones(8)
+    {"x": x, "weight": weight}[freed].untyped_storage().resize_(0)
+    kernel = RMSNormCPUKernel(cpu_call(8))
+
+    with pytest.raises(StorageError) as caught:
+        kernel(x, weight)
+
+    assert str(caught.value) == (
+        f"RMSNormCPUKernel for {cpu_call(8)}: {freed} has elements and no storage; expected memory that holds them, "
+        "received address 0; restore its storage before the call"
+    )
+    assert kernel(torch.ones(0, 8), weight).shape == (0, 8)

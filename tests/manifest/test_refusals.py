@@ -75,8 +75,8 @@ REFUSED: list[tuple[Callable[[], object], type[SignatureError], str]] = [
         lambda: construct("SumFwdOp", dtype=torch.int8),
         ParameterTypeError,
         (
-            "SumFwdOp: dtype: expected float16 | bfloat16 | float32 | None, received int8; "
-            "pass dtype as float16 | bfloat16 | float32 | None"
+            "SumFwdOp: dtype: expected float16 | bfloat16 | float32 | int64 | None, received int8; "
+            "pass dtype as float16 | bfloat16 | float32 | int64 | None"
         ),
     ),
     (

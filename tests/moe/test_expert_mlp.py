@@ -51,6 +51,6 @@ def test_compiles_to_the_sub_ops_nodes(tileops_device: torch.device) -> None:
     """Compiled cold, the graph holds the two grouped products, and gives eager's values."""
     torch.compiler.reset()
     op, backend, arguments = MoEExpertMLPFwdOp(ENDS), RecordingBackend(), inputs(tileops_device)
-    output = torch.compile(lambda *tensors: op(*tensors), fullgraph=True, backend=backend)(*arguments)
+    output = torch.compile(op, fullgraph=True, backend=backend)(*arguments)
     assert [graph.names for graph in backend.graphs] == [("tileops::moe_grouped_gemm_fwd",) * 2]
     assert_identical(output, MoEExpertMLPFwdOp(ENDS)(*arguments))

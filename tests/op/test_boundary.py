@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd import forward_ad
 
 from tileops.errors import GradientError, ShapeError
 
@@ -147,3 +148,14 @@ def test_boundary_code_can_be_read() -> None:
     import inspect
 
     assert "def _call_boundary(self, x=MISSING, bias=None" in inspect.getsource(ScaledFwdOp._call_boundary)
+
+
+def test_tangents_are_not_dropped() -> None:
+    """Forward-mode differentiation through an op raises and names it; without tangents the call is as ever."""
+    op = ScaledFwdOp()
+    with forward_ad.dual_level():
+        with pytest.raises(GradientError, match=r"ScaledFwdOp: a forward-mode derivative of its output is not defined"):
+            op(forward_ad.make_dual(torch.ones(2), torch.ones(2)))
+        assert torch.equal(op(torch.ones(2)), torch.full((2,), 2.0))
+    with pytest.raises(GradientError, match="ScaledFwdOp: a forward-mode derivative"):
+        torch.func.jvp(op, (torch.ones(2),), (torch.ones(2),))

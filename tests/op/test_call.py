@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tileops.errors import ArgumentError
+from tileops.errors import ArgumentError, LayoutError, ParameterError
 
 from .toys import ScaledFwdOp, ScaledKernel
 
@@ -33,3 +33,30 @@ def test_wrong_arguments_of_a_call_are_named(call: object, message: str) -> None
         call(ScaledFwdOp(), torch.ones(2))  # type: ignore[operator]
 
     assert ScaledKernel.builds == 0
+
+
+@pytest.mark.parametrize("place", ["x", "bias"])
+def test_tensors_without_strides_are_refused(place: str) -> None:
+    """A sparse tensor is named with its layout and the mend, before anything runs, and the op stays usable."""
+    op = ScaledFwdOp()
+    arguments = {"x": torch.ones(2, 2), "bias": torch.ones(2, 2)}
+    op(**arguments)
+    arguments[place] = arguments[place].to_sparse()
+    with pytest.raises(
+        LayoutError, match=rf"ScaledFwdOp: {place}: expected a strided tensor, received layout sparse_coo"
+    ):
+        op(**arguments)
+
+    assert torch.equal(op(torch.ones(2)), torch.full((2,), 2.0))
+
+
+def test_a_settled_parameter_cannot_be_changed() -> None:
+    """Assigning a manifest parameter after construction is refused; other attributes are the op's own."""
+    op = ScaledFwdOp(3.0)
+    with pytest.raises(
+        ParameterError, match=r"ScaledFwdOp: factor: expected the value given at construction, received 7\.0"
+    ):
+        op.factor = 7.0
+    op.note = "kept"
+
+    assert (op.factor, repr(op)) == (3.0, "ScaledFwdOp(factor=3.0)")

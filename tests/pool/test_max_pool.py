@@ -52,8 +52,8 @@ def test_any_layout(layout: Layout, tileops_device: torch.device) -> None:
 def test_long_rows(tileops_device: torch.device) -> None:
     """Rows longer than what a CPU makes at a time are whole."""
     planes = TensorInput(shape=(1, 2, 4, 5000), dtype=torch.float16).make(0, tileops_device)
-    window = {"kernel_size": 3, "stride": 2, "padding": 1}
-    assert_identical(MaxPool2dFwdOp(**window)(planes), functional.max_pool2d(planes, **window))  # type: ignore[arg-type]
+    window: dict[str, Any] = {"kernel_size": 3, "stride": 2, "padding": 1}
+    assert_identical(MaxPool2dFwdOp(**window)(planes), functional.max_pool2d(planes, **window))
 
 
 @pytest.mark.parametrize("shape", [(0, 3, 8, 8), (2, 0, 8, 8)])

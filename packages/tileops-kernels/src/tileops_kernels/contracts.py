@@ -22,27 +22,28 @@ def check_contracts(owner: str, key: InterfaceKey[Any, Any], types: Mapping[str,
 def _check_shape(label: str, key: InterfaceKey[Any, Any], kernel_type: KernelType) -> None:
     if Kernel not in getattr(kernel_type, "__mro__", ()):
         raise ContractTypeError(
-            f"{label}: expected a class that inherits Kernel, received {kernel_type!r}; inherit Kernel and "
-            f"{key.interface.__name__}"
+            f"{label}: expected a class that inherits Kernel, received {kernel_type!r}; "
+            f"inherit Kernel and {key.interface.__name__}"
         )
     if key.interface not in kernel_type.__mro__:
         raise ContractTypeError(
-            f"{label}: expected {kernel_type.__name__} to inherit {key.interface.__name__}, received bases "
-            f"{[base.__name__ for base in kernel_type.__bases__]}; add the interface to its bases"
+            f"{label}: expected {kernel_type.__name__} to inherit {key.interface.__name__}, "
+            f"received bases {[base.__name__ for base in kernel_type.__bases__]}; add the interface to its bases"
         )
     if not isinstance(inspect.getattr_static(kernel_type, "entry_for"), classmethod):
         raise ContractTypeError(
-            f"{label}: expected {kernel_type.__name__}.entry_for to be a classmethod, received "
-            f"{type(inspect.getattr_static(kernel_type, 'entry_for')).__name__}; decorate it with @classmethod"
+            f"{label}: expected {kernel_type.__name__}.entry_for to be a classmethod, "
+            f"received {type(inspect.getattr_static(kernel_type, 'entry_for')).__name__}; decorate it with @classmethod"
         )
     expected = _parameters(key.interface)
     received = _parameters(kernel_type)
     written = not getattr(inspect.getattr_static(kernel_type, "forward"), "__isabstractmethod__", False)
     if not written or received != expected:
         raise ContractTypeError(
-            f"{label}: expected {kernel_type.__name__}.forward{_text(expected)} as {key.interface.__name__} declares "
-            f"it, received {'another forward' if written else 'none'}{_text(received)}; write forward with the "
-            "interface's arguments"
+            f"{label}: expected {kernel_type.__name__}.forward{_text(expected)} "
+            f"as {key.interface.__name__} declares it, "
+            f"received {'another forward' if written else 'none'}{_text(received)}; "
+            "write forward with the interface's arguments"
         )
 
 
@@ -59,14 +60,14 @@ def _check_general(owner: str, key: InterfaceKey[Any, Any], types: Mapping[str, 
     general = sorted(name for name, kernel_type in types.items() if kernel_type.general)
     if len(general) > 1:
         raise ContractValueError(
-            f"{owner}.{key}: expected at most one general kernel type, received {general}; leave general=True on one "
-            "of them"
+            f"{owner}.{key}: expected at most one general kernel type, received {general}; "
+            "leave general=True on one of them"
         )
     for name in general:
         if types[name].preferred_over:
             raise ContractValueError(
-                f"{owner}.{name}: expected the general kernel type to declare no preferred_over, received "
-                f"{sorted(types[name].preferred_over)}; it ranks below all others: remove the declaration"
+                f"{owner}.{name}: expected the general kernel type to declare no preferred_over, "
+                f"received {sorted(types[name].preferred_over)}; it ranks below all others: remove the declaration"
             )
 
 

@@ -39,5 +39,9 @@ class BuildError(TileOPsError, RuntimeError):
     """A program could not be compiled or loaded; the op stays usable."""
 
 
+class StorageError(TileOPsError, RuntimeError):
+    """A tensor has elements and no memory that holds them."""
+
+
 class CacheError(TileOPsError, RuntimeError):
     """The folder of compiled programs cannot be used safely."""

@@ -49,17 +49,16 @@ class Kernel(Generic[CallT]):
     def configure(self, config: object) -> None:
         """Launch with `config`, one of `autotune_configs`, from the next call on."""
         raise ContractTypeError(
-            f"{type(self).__name__}: configure is missing; expected a method that takes one of autotune_configs, "
-            "received "
-            f"{config!r}; define configure and trial beside autotune_configs"
+            f"{type(self).__name__}: configure is missing; "
+            f"expected a method that takes one of autotune_configs, received {config!r}; "
+            "define configure and trial beside autotune_configs"
         )
 
     def trial(self) -> Callable[[], object]:
         """A function that runs this kernel once on random tensors of its own, for tuning to time."""
         raise ContractTypeError(
             f"{type(self).__name__}: trial is missing; expected a method that gives a run to time, received none; "
-            "define "
-            "configure and trial beside autotune_configs"
+            "define configure and trial beside autotune_configs"
         )
 
     def config(self) -> Mapping[str, object]:
@@ -78,9 +77,8 @@ class Kernel(Generic[CallT]):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ARG002 - for overrides
         """Run `forward`; the interface beside it among the bases gives the call its type."""
         raise ContractTypeError(
-            f"{type(self).__name__}: forward is missing; expected a method with its interface's arguments, received "
-            "none; "
-            "define forward in the kernel type"
+            f"{type(self).__name__}: forward is missing; "
+            "expected a method with its interface's arguments, received none; define forward in the kernel type"
         )
 
 

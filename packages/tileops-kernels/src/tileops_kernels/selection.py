@@ -76,8 +76,9 @@ def _none_runs(owner: str, types: Mapping[str, KernelType], call: CallSpec) -> s
     device = "an unknown device" if call.device is None else str(call.device)
     if not types:
         return (
-            f"{owner}: in-tree kernels do not run on {device}; expected a kernel type under this interface, received "
-            "none; register one, or pass target= of a backend that serves this op"
+            f"{owner}: in-tree kernels do not run on {device}; "
+            "expected a kernel type under this interface, received none; "
+            "register one, or pass target= of a backend that serves this op"
         )
     offers = sorted({device_type for kernel_type in types.values() for device_type in kernel_type.devices})
     reasons = "; ".join(f"{key}: {_unavailable(types[key], call)}" for key in sorted(types))

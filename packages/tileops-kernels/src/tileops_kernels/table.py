@@ -98,9 +98,8 @@ class KernelTable(Generic[CallT, InterfaceT]):
         self._check(call)
         if call.facts is not None:
             raise CallSpecError(
-                f"{self._owner}: expected a call spec without device facts, received facts={call.facts}; leave facts "
-                "out: "
-                "they are read from the call's device (only key_for and explain take them stated)"
+                f"{self._owner}: expected a call spec without device facts, received facts={call.facts}; "
+                "leave facts out: they are read from the call's device (only key_for and explain take them stated)"
             )
         placed = _with_device(call)
         if placed is not call:
@@ -151,9 +150,8 @@ class KernelTable(Generic[CallT, InterfaceT]):
     def _check(self, call: CallT) -> None:
         if type(call) is not self.key.request:
             raise CallSpecError(
-                f"{self._owner}: expected a call spec of type {self.key.request.__name__}, received {call!r}; state "
-                "the call "
-                f"as {self.key.request.__name__}(...)"
+                f"{self._owner}: expected a call spec of type {self.key.request.__name__}, received {call!r}; "
+                f"state the call as {self.key.request.__name__}(...)"
             )
         try:
             hash(call)
@@ -162,9 +160,8 @@ class KernelTable(Generic[CallT, InterfaceT]):
 
     def _cannot_key(self, call: CallT) -> CallSpecError:
         return CallSpecError(
-            f"{self._owner}: expected a call spec whose every field can key a cache, received {call!r}; use numbers, "
-            "strings, "
-            "dtypes and tuples"
+            f"{self._owner}: expected a call spec whose every field can key a cache, received {call!r}; "
+            "use numbers, strings, dtypes and tuples"
         )
 
 

@@ -53,6 +53,7 @@ def stem_of(op: str) -> str:
 def case_of_row(op: type[Op], entry: OpEntry, row: WorkloadRow, dtypes: Mapping[str, str]) -> Case:
     """Return the case of one row in one of its dtype cases; the indices that a call decides are its free sizes."""
     found = workloads.instantiate(entry, row, dtypes)
+    reference = reference_for(entry.name, entry.family)
 
     def inputs(sizes: Sizes) -> Mapping[str, TensorInput | None]:
         resized = msgspec.structs.replace(row, values={**row.values, **sizes})
@@ -61,7 +62,12 @@ def case_of_row(op: type[Op], entry: OpEntry, row: WorkloadRow, dtypes: Mapping[
         return {
             name: None
             if tensor is None
-            else TensorInput(shape=tuple(tensor.shape), dtype=tensor.dtype, contents=contents.get(name))
+            else TensorInput(
+                shape=tuple(tensor.shape),
+                dtype=tensor.dtype,
+                values=reference.values.get(name, "normal"),
+                contents=contents.get(name),
+            )
             for name, tensor in case.tensors.items()
         }
 
@@ -72,7 +78,7 @@ def case_of_row(op: type[Op], entry: OpEntry, row: WorkloadRow, dtypes: Mapping[
         label=found.id,
         parameters={name: _parameter(value) for name, value in found.parameters.items()},
         inputs=inputs,
-        reference=reference_for(entry.name, entry.family),
+        reference=reference,
         sizes={name: sizes[name] for name in steps},
         steps=steps,
         empty=_empty(entry, row, dtypes, sizes),

@@ -1,15 +1,19 @@
 """The cache folder: made for its owner alone, written atomically, and damaged entries rebuilt.
 
 What it holds is code that gets executed, so a folder that others can write to is refused. It lies at
-`TILEOPS_CACHE_DIR`, by default in `tileops` under the user's cache folder (`XDG_CACHE_HOME`, else `~/.cache`). Where it
-cannot be written, what it already holds is still used, and new entries go to a private temporary folder that ends with
-the process.
+`TILEOPS_CACHE_DIR` (a leading `~` is the user's home, and a relative path starts at the working folder), by default in
+`tileops` under the user's cache folder (`XDG_CACHE_HOME`, else `~/.cache`). Where it cannot be written, what it already
+holds is still used, and new entries go to a private temporary folder that ends with the process.
+
+An entry is two regular files that only their owner can write: a library, and an index with the facts stored with it and
+a digest of both. Anything else under an entry's names is no entry, and storing one replaces it.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -18,20 +22,24 @@ import shutil
 import stat
 import tempfile
 import threading
+import time
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from io import BufferedReader
 from pathlib import Path
 
 from tileops_kernels.errors import CacheError
 
 ENVIRONMENT_VARIABLE = "TILEOPS_CACHE_DIR"
+ABANDONED_SECONDS = 3600.0
+"""The age at which what an interrupted build left is removed: well above the time that a compiler is given."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredLibrary:
-    """A compiled library in the cache: its file, verified against its checksum, and the facts stored with it."""
+    """A compiled library in the cache: its file and the facts stored with it, verified against their digest."""
 
     path: Path
     facts: Mapping[str, object]
@@ -70,7 +78,7 @@ class CacheFolder:
     def building(self, name: str, key: str) -> Iterator[Path]:
         """A staging folder in which to build `key`; other processes that build the same key wait meanwhile.
 
-        The staging folder is removed on the way out, whatever happened.
+        The staging folder is removed on the way out, whatever happened; what killed processes left is removed later.
         """
         folder = self.folder(name)
         try:
@@ -78,8 +86,10 @@ class CacheFolder:
         except OSError as error:
             folder = _make(self._fallback_root(error), name)
             staging = Path(tempfile.mkdtemp(prefix=".build-", dir=folder))
+        _sweep(folder)
         try:
             with _exclusive(folder / f".{key}.lock"):
+                os.utime(staging)  # the wait for the lock does not count towards its age
                 yield staging
         finally:
             shutil.rmtree(staging, ignore_errors=True)
@@ -87,13 +97,17 @@ class CacheFolder:
     def store(self, key: str, library: Path, facts: Mapping[str, object]) -> StoredLibrary:
         """Move `library`, built in a staging folder, to its place under `key`, and write its index beside it."""
         folder = library.parent.parent
-        index = {"facts": dict(facts), "sha256": _sha256(library)}
+        library.chmod(0o600)
+        index = {"facts": dict(facts), "digest": _digest(key, library, facts)}
         written = library.with_suffix(".json")
         written.write_text(json.dumps(index, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-        place = folder / f"{key}.so"
-        library.replace(place)
-        written.replace(folder / f"{key}.json")
-        return StoredLibrary(place, dict(facts))
+        places = [(library, folder / f"{key}.so"), (written, folder / f"{key}.json")]
+        written.chmod(0o600)
+        for file, place in places:
+            if place.is_dir() and not place.is_symlink():
+                shutil.rmtree(place)
+            file.replace(place)
+        return StoredLibrary(places[0][1], dict(facts))
 
     def _fallback_root(self, reason: OSError) -> Path:
         """The temporary folder of this process, made with one warning that says why."""
@@ -114,7 +128,7 @@ class CacheFolder:
 def cache_folder() -> CacheFolder:
     """The cache folder that the environment names now; the same object for the same path."""
     if stated := os.environ.get(ENVIRONMENT_VARIABLE):
-        return _folder_at(Path(stated).absolute())
+        return _folder_at(Path(os.path.expanduser(stated)).absolute())  # noqa: PTH111 - leaves unknown users alone
     if base := os.environ.get("XDG_CACHE_HOME"):
         return _folder_at(Path(base).absolute() / "tileops")
     try:
@@ -166,30 +180,57 @@ def _read(folder: Path, key: str) -> StoredLibrary | None:
     """The stored library when index and file agree, else None."""
     path = folder / f"{key}.so"
     try:
-        index = json.loads((folder / f"{key}.json").read_text(encoding="utf-8"))
-        facts, expected = index["facts"], index["sha256"]
-        if not isinstance(facts, dict) or _sha256(path) != expected:
+        with _opened(folder / f"{key}.json") as file:
+            index = json.loads(file.read())
+        facts, expected = index["facts"], index["digest"]
+        if not isinstance(facts, dict) or _digest(key, path, facts) != expected:
             return None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     return StoredLibrary(path, facts)
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _digest(key: str, path: Path, facts: Mapping[str, object]) -> str:
+    """A digest of the library at `path`, of the facts stored with it, and of the key that it is stored under."""
+    with _opened(path) as file:
+        library = hashlib.file_digest(file, "sha256").hexdigest()
+    return hashlib.sha256(json.dumps([key, library, dict(facts)], sort_keys=True).encode()).hexdigest()
+
+
+def _opened(path: Path) -> BufferedReader:
+    """The file at `path`, open for reading; OSError unless it is a regular file that only its owner can write."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    status = os.fstat(descriptor)
+    others = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or status.st_uid not in (os.geteuid(), 0)
+    if others or not stat.S_ISREG(status.st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a regular file that only its owner can write", str(path))
+    return os.fdopen(descriptor, "rb")
+
+
+def _sweep(folder: Path) -> None:
+    """Remove the staging folders and locks in `folder` that builds left which were killed long ago."""
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            hidden = entry.name.startswith(".build-") or (entry.name.startswith(".") and entry.name.endswith(".lock"))
+            if not hidden or time.time() - entry.stat(follow_symlinks=False).st_mtime < ABANDONED_SECONDS:
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path, ignore_errors=True)
+            else:
+                Path(entry.path).unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
 def _exclusive(path: Path) -> Iterator[None]:
-    """Hold `path` as a lock among processes; where the file system has no locks, go on without.
+    """Hold `path` as a lock among processes; where it cannot be locked, go on without.
 
     Entries are written atomically, so that a lock only saves building the same thing twice.
     """
-    with path.open("wb") as file:
+    with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
-            fcntl.flock(file, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:
-            path.unlink(missing_ok=True)
+            lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+            stack.callback(os.close, lock)
+            stack.callback(path.unlink, missing_ok=True)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

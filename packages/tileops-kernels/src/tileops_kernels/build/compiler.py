@@ -39,6 +39,7 @@ its vector functions; aliasing is not strict because generated code reads float3
 
 CANDIDATES = ("g++", "c++", "clang++")
 LAST_LINES = 6
+VERSION_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +55,15 @@ def find_compiler(owner: str) -> Compiler:
 
     Raises BuildError for `owner` when there is none.
     """
-    stated = os.environ.get("CXX", "")
-    found = _find(stated, os.environ.get("PATH", ""))
-    if isinstance(found, Compiler):
-        return found
-    expected = f"CXX={stated}" if stated else f"one of {', '.join(CANDIDATES)}"
-    raise BuildError(
-        f"{owner}: no C++ compiler to build with; expected {expected} on PATH, received {found}; install one (Debian "
-        "and Ubuntu: apt install g++), or set CXX to a working one"
-    )
+    stated = os.environ.get("CXX", "").strip()
+    try:
+        return _find(stated, os.environ.get("PATH", ""))
+    except _NoCompilerError as error:
+        expected = f"CXX={' '.join(stated.split())}" if stated else f"one of {', '.join(CANDIDATES)}"
+        raise BuildError(
+            f"{owner}: no C++ compiler to build with; expected {expected} on PATH, received {error}; install one "
+            "(Debian and Ubuntu: apt install g++), or set CXX to a working one"
+        ) from error
 
 
 @cache
@@ -121,25 +122,33 @@ def last_lines(output: str) -> str:
     return " | ".join(lines[-LAST_LINES:]) or "no output"
 
 
+class _NoCompilerError(Exception):
+    """There is no compiler; the message says what there is instead."""
+
+
 @cache
-def _find(stated: str, path: str) -> Compiler | str:
-    """The compiler, or why there is none."""
-    command = tuple(shlex.split(stated)) or ("",)
+def _find(stated: str, path: str) -> Compiler:
+    """The compiler, kept for this process; that there is none is not kept, so that the next call looks again."""
+    try:
+        command = tuple(shlex.split(stated))
+    except ValueError as error:
+        raise _NoCompilerError(f"a CXX that is no command line: {error}") from error
     for name in command[:1] if stated else CANDIDATES:
         if (found := shutil.which(name, path=path)) is not None:
             return _identified((found, *command[1:]))
-    return "none"
+    raise _NoCompilerError("none")
 
 
-def _identified(command: tuple[str, ...]) -> Compiler | str:
-    """The compiler with its version, or why it does not tell it."""
+def _identified(command: tuple[str, ...]) -> Compiler:
+    """The compiler with the first line that it says of its version."""
     try:
         ran = subprocess.run(  # noqa: S603
-            [*command, "--version"], capture_output=True, text=True, timeout=60, check=True
+            [*command, "--version"], capture_output=True, stdin=subprocess.DEVNULL, timeout=VERSION_SECONDS, check=True
         )
     except (OSError, subprocess.SubprocessError) as error:
-        return f"one that does not tell its version: {error}"
-    return Compiler(command, f"{Path(command[0]).resolve()} {ran.stdout.partition(chr(10))[0]}")
+        raise _NoCompilerError(f"one that does not tell its version: {error}") from error
+    version = ran.stdout.decode(errors="replace").partition("\n")[0]
+    return Compiler(command, f"{Path(command[0]).resolve()} {version}")
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import json
+import shlex
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 from tileops_kernels.build import compiler, launcher
-from tileops_kernels.build.cache import CacheFolder, StoredLibrary, cache_folder
+from tileops_kernels.build.cache import CacheFolder, cache_folder
 from tileops_kernels.build.compiler import Compiler
 from tileops_kernels.build.launcher import CPUFunction, LibrarySource, RowSplit
 from tileops_kernels.build.lowering import LoweringError, import_tilelang, lower_to_c, tilelang_errors
@@ -19,7 +19,7 @@ from tileops_kernels.build.program import Program
 from tileops_kernels.errors import BuildError
 
 SUBFOLDER = "cpu"
-FORMAT = 1
+FORMAT = 2
 """Raised when what is stored in an entry changes its meaning."""
 
 
@@ -45,20 +45,36 @@ class CPUBuilder:
 
     def _obtain(self, program: Program, found: Compiler, key: str, owner: str) -> CPUFunction:
         folder = self._folder()
-        stored = folder.find(SUBFOLDER, key)
-        if stored is None:
+        if (run := _stored(folder, key)) is not None:
+            return run
+        try:
             with folder.building(SUBFOLDER, key) as staging:
-                stored = folder.find(SUBFOLDER, key) or self._build(program, found, key, owner, staging)
-        return _load(stored, owner)
+                if (run := _stored(folder, key)) is not None:
+                    return run
+                source, library = self._build(program, found, owner, staging)
+                run = _checked(library, source, owner)
+                facts = {"program": str(program), "compiler": found.version, "types": list(source.types)}
+                folder.store(key, library, facts)
+                return run
+        except OSError as error:
+            raise BuildError(
+                f"{owner}: the compiled library could not be kept in the cache folder: {error}; expected a folder with "
+                "room for it; free some space, or set TILEOPS_CACHE_DIR to another folder"
+            ) from error
 
-    def _build(self, program: Program, found: Compiler, key: str, owner: str, staging: Path) -> StoredLibrary:
+    def _build(self, program: Program, found: Compiler, owner: str, staging: Path) -> tuple[LibrarySource, Path]:
+        """Write the source of `program` into `staging` and compile it there."""
         source = _source(program, owner, self._limit)
         text, library = staging / "program.cpp", staging / "program.so"
         text.write_text(source.text, encoding="utf-8")
         command = [*found.command, *compiler.FLAGS, "-o", str(library), str(text)]
         compiler.run_compiler(command, owner=owner, limit=self._limit)
-        facts = {"program": str(program), "compiler": found.version, "types": list(source.types)}
-        return self._folder().store(key, library, facts)
+        if library.is_symlink() or not library.is_file():
+            raise BuildError(
+                f"{owner}: the C++ compiler reported success without a library; expected the file that -o names, "
+                f"received none; command: {shlex.join(command)}; set CXX to a working compiler"
+            )
+        return source, library
 
 
 def _key(program: Program, found: Compiler) -> str:
@@ -100,21 +116,27 @@ def _source(program: Program, owner: str, limit: float) -> LibrarySource:
     return launcher.library_source(generated, order, split)
 
 
-def _load(stored: StoredLibrary, owner: str) -> CPUFunction:
-    types = stored.facts.get("types")
+def _stored(folder: CacheFolder, key: str) -> CPUFunction | None:
+    """The function of the library stored under `key`; None when there is none, or it cannot be loaded."""
+    stored = folder.find(SUBFOLDER, key)
+    types = None if stored is None else launcher.argument_types(stored.facts.get("types"))
+    if stored is None or types is None:
+        return None
     try:
-        library = ctypes.CDLL(str(stored.path))
-    except OSError as error:
+        return launcher.entry_point(stored.path, types)
+    except (OSError, AttributeError):
+        return None
+
+
+def _checked(library: Path, source: LibrarySource, owner: str) -> CPUFunction:
+    """The function of `library`, loaded before it is stored: what cannot be loaded is an error, not an entry."""
+    try:
+        return launcher.entry_point(library, source.types)
+    except (OSError, AttributeError) as error:
         raise BuildError(
             f"{owner}: the compiled library cannot be loaded: {error}; set TILEOPS_CACHE_DIR to a folder from which "
-            "libraries may be loaded, and install the OpenMP runtime of the compiler"
+            "libraries may be loaded, install the OpenMP runtime of the compiler, or set CXX to a working compiler"
         ) from error
-    if not isinstance(types, list):
-        raise BuildError(
-            f"{owner}: {stored.path} has an index without the types of its arguments; expected one that this package "
-            "wrote; delete the file"
-        )
-    return launcher.entry_point(library, types)
 
 
 _BUILDER = CPUBuilder()

@@ -87,18 +87,37 @@ def library_source(generated: str, order: Sequence[str], split: RowSplit | None)
             f"generated CPU source of {function}: parameters {', '.join(unused)} of the program are not used; expected "
             f"every parameter in use, received {parameters}; leave unused parameters out of the prim_func"
         )
+    if unknown := sorted({kind for kind in types.values() if not _is_type(kind)}):
+        raise BuildError(
+            f"generated CPU source of {function}: arguments of type {', '.join(unknown)}; expected pointers and "
+            f"{', '.join(_SCALARS)}, received {parameters}; give the prim_func parameters of those types"
+        )
     names = [*order, *(name for name in types if name not in order)]
     launcher = _launcher(function, list(types), {name: types[name] for name in names}, split)
     text = generated.replace(_INCLUDE, prelude_text(), 1) + launcher
     return LibrarySource(text, (*(types[name] for name in names), "int32_t"))
 
 
-def entry_point(library: ctypes.CDLL, types: Sequence[str]) -> CPUFunction:
-    """The typed entry point of a loaded library."""
-    function = library[ENTRY_POINT]
+def argument_types(stated: object) -> list[str] | None:
+    """`stated` when it is a list of C types that an entry point can have, else None."""
+    if not isinstance(stated, list) or not all(isinstance(name, str) and _is_type(name) for name in stated):
+        return None
+    return stated
+
+
+def entry_point(library: Path, types: Sequence[str]) -> CPUFunction:
+    """Load `library` and give its typed entry point.
+
+    Raises OSError when it cannot be loaded, and AttributeError when it has no entry point.
+    """
+    function = ctypes.CDLL(str(library))[ENTRY_POINT]
     function.argtypes = [ctypes.c_void_p if name.endswith("*") else _SCALARS[name] for name in types]
     function.restype = None
     return function
+
+
+def _is_type(name: str) -> bool:
+    return name.endswith("*") or name in _SCALARS
 
 
 def _launcher(function: str, passed: Sequence[str], types: Mapping[str, str], split: RowSplit | None) -> str:

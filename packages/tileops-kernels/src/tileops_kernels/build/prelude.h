@@ -28,8 +28,9 @@ typedef float tileops_native_float8 __attribute__((vector_size(32)));
 typedef short tileops_short8 __attribute__((vector_size(16), aligned(2), may_alias));
 typedef short tileops_native_short8 __attribute__((vector_size(16)));
 
-// target[0:count] = float32 values of the float16 bits source[0:count]
-static inline int32_t tileops_load_float16(int16_t *source, float *target, int32_t count) {
+// target[0:count] = float32 values of the float16 bits source[offset : offset + count]
+static inline int32_t tileops_load_float16(int16_t *source, int64_t offset, float *target, int32_t count) {
+  source += offset;
   int32_t i = 0;
   for (; i + 8 <= count; i += 8) {
     tileops_native_short8 bits = *(tileops_short8 *)(source + i);
@@ -44,8 +45,9 @@ static inline int32_t tileops_load_float16(int16_t *source, float *target, int32
   return 0;
 }
 
-// target[0:count] = float16 bits of source[0:count], rounded to nearest even
-static inline int32_t tileops_store_float16(float *source, int16_t *target, int32_t count) {
+// target[offset : offset + count] = float16 bits of source[0:count], rounded to nearest even
+static inline int32_t tileops_store_float16(float *source, int16_t *target, int64_t offset, int32_t count) {
+  target += offset;
   int32_t i = 0;
   for (; i + 8 <= count; i += 8) {
     tileops_native_float8 values = *(tileops_float8 *)(source + i);
@@ -64,13 +66,15 @@ static inline int32_t tileops_store_float16(float *source, int16_t *target, int3
 
 typedef _Float16 tileops_float16 __attribute__((may_alias));
 
-static inline int32_t tileops_load_float16(int16_t *source, float *target, int32_t count) {
+static inline int32_t tileops_load_float16(int16_t *source, int64_t offset, float *target, int32_t count) {
+  source += offset;
   const tileops_float16 *values = (const tileops_float16 *)source;
   for (int32_t i = 0; i < count; ++i) target[i] = (float)values[i];
   return 0;
 }
 
-static inline int32_t tileops_store_float16(float *source, int16_t *target, int32_t count) {
+static inline int32_t tileops_store_float16(float *source, int16_t *target, int64_t offset, int32_t count) {
+  target += offset;
   tileops_float16 *values = (tileops_float16 *)target;
   for (int32_t i = 0; i < count; ++i) values[i] = (_Float16)source[i];
   return 0;

@@ -1,9 +1,12 @@
 """Blocks of a row on a CPU: reading them into float32 locals and writing them back in the storage dtype.
 
-TileLang's C backend has no 16-bit floats, so these tensors are passed as int16 bits.
+TileLang's C backend has no 16-bit floats, so these tensors are passed as int16 bits. Helpers in C are given a tensor's
+first element and an offset: TileLang 0.1.15 fails to simplify the address of an element far into a long row.
 """
 
 import tilelang.language as T  # noqa: N812
+
+from tileops_kernels.macros.combining import accumulator
 
 BLOCK = 256
 """Elements of a block: 1 KiB of float32, which stays in the first-level cache beside the row."""
@@ -13,8 +16,27 @@ LANES = 32
 
 
 def storage_dtype(dtype):
-    """The TileLang dtype in which a CPU program takes tensors of `dtype`."""
-    return dtype if dtype == "float32" else "int16"
+    """The TileLang dtype in which a CPU program takes tensors of `dtype`: 16-bit floats as their bits."""
+    return {"float16": "int16", "bfloat16": "int16"}.get(dtype, dtype)
+
+
+def place(row, column):
+    """The indices of an element; `row` is one index, or a tuple of all before the last."""
+    return (*row, column) if isinstance(row, tuple) else (row, column)
+
+
+def start_of(tensor):
+    """The address of a tensor's first element."""
+    return T.address_of(tensor[(0,) * len(tensor.shape)])
+
+
+def offset_of(tensor, row, column):
+    """The elements that stand before an element of a tensor, in 64 bits."""
+    first, *others = place(row, column)
+    offset = T.cast(first, "int64")
+    for index, extent in zip(others, tensor.shape[1:], strict=True):
+        offset = offset * extent + index
+    return offset
 
 
 @T.macro
@@ -23,15 +45,20 @@ def load_block(source, row, column, target, width, dtype):
     if dtype == "float16":
         T.evaluate(
             T.call_extern(
-                "int32", "tileops_load_float16", T.address_of(source[row, column]), T.address_of(target[0]), width
+                "int32",
+                "tileops_load_float16",
+                start_of(source),
+                offset_of(source, row, column),
+                T.address_of(target[0]),
+                T.cast(width, "int32"),
             )
         )
     elif dtype == "bfloat16":
         for i in T.serial(width):
-            target[i] = T.reinterpret(T.cast(source[row, column + i], "int32") << 16, "float32")
+            target[i] = T.reinterpret(T.cast(source[place(row, column + i)], "int32") << 16, "float32")
     else:
         for i in T.serial(width):
-            target[i] = source[row, column + i]
+            target[i] = source[place(row, column + i)]
 
 
 @T.macro
@@ -40,14 +67,51 @@ def store_block(source, target, row, column, width, dtype):
     if dtype == "float16":
         T.evaluate(
             T.call_extern(
-                "int32", "tileops_store_float16", T.address_of(source[0]), T.address_of(target[row, column]), width
+                "int32",
+                "tileops_store_float16",
+                T.address_of(source[0]),
+                start_of(target),
+                offset_of(target, row, column),
+                T.cast(width, "int32"),
             )
         )
     elif dtype == "bfloat16":
         for i in T.serial(width):
             bits = T.reinterpret(source[i], "uint32")
             rounded = (bits + T.uint32(0x7FFF) + ((bits >> T.uint32(16)) & T.uint32(1))) >> T.uint32(16)
-            target[row, column + i] = T.cast(T.if_then_else(T.isnan(source[i]), T.uint32(0x7FC0), rounded), "int16")
+            target[place(row, column + i)] = T.cast(
+                T.if_then_else(T.isnan(source[i]), T.uint32(0x7FC0), rounded), "int16"
+            )
     else:
         for i in T.serial(width):
-            target[row, column + i] = source[i]
+            target[place(row, column + i)] = source[i]
+
+
+@T.macro
+def load_elements(source, row, column, target, floats, bits, width, dtype, through):
+    """target[0:width] = source[row, column : column + width], rounded to `through` and widened to its accumulator.
+
+    `floats` (as long as target, float32) and `bits` (one row as long, int16) serve conversions.
+    """
+    if through == "int64" and "float" in dtype:
+        load_block(source, row, column, floats, width, dtype)
+        for i in T.serial(width):
+            target[i] = T.cast(floats[i], "int64")
+    elif "float" in dtype:
+        load_block(source, row, column, target, width, dtype)
+    else:
+        for i in T.serial(width):
+            target[i] = T.cast(source[place(row, column + i)], accumulator(through))
+    if through in ("float16", "bfloat16") and through != dtype:
+        store_block(target, bits, 0, 0, width, through)
+        load_block(bits, 0, 0, target, width, through)
+
+
+@T.macro
+def store_elements(source, target, row, column, width, dtype):
+    """target[row, column : column + width] = source[0:width], an accumulator rounded to `dtype`."""
+    if dtype == "int64":
+        for i in T.serial(width):
+            target[place(row, column + i)] = source[i]
+    else:
+        store_block(source, target, row, column, width, dtype)

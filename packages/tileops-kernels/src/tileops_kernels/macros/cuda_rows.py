@@ -2,6 +2,8 @@
 
 import tilelang.language as T  # noqa: N812
 
+from tileops_kernels.macros.combining import combine
+
 WARP = 32
 
 
@@ -11,21 +13,27 @@ def warps_of(lanes):
 
 
 @T.macro
-def add_over_lanes(total, partial, slot, lane, lanes):
-    """total[0] = the sum of total[0] over the `lanes` threads of a row, in every one of them.
+def combine_over_lanes(operation, total, partial, slot, lane, lanes):
+    """total[0] = `operation` over total[0] of the `lanes` threads of a row, in every one of them.
 
-    `lanes` is a power of two below 32, or a multiple of 32. `partial` is shared, (rows in the block, warps_of(lanes));
-    every thread of the block must arrive here, and only once in a program.
+    `lanes` is a power of two below 32, or a multiple of 32. `partial` is shared, (rows in the block, warps_of(lanes)),
+    and used by one such step of a program; every thread of the block must arrive here.
     """
     for step in T.unroll(min(lanes, WARP).bit_length() - 1):
-        total[0] += T.shfl_xor(total[0], 1 << step)
+        total[0] = combine(operation, total[0], T.shfl_xor(total[0], 1 << step))
     if lanes > WARP:
         if lane % WARP == 0:
             partial[slot, lane // WARP] = total[0]
         T.sync_threads()
-        total[0] = T.float32(0)
-        for warp in T.unroll(lanes // WARP):
-            total[0] += partial[slot, warp]
+        total[0] = partial[slot, 0]
+        for warp in T.unroll(lanes // WARP - 1):
+            total[0] = combine(operation, total[0], partial[slot, warp + 1])
+
+
+@T.macro
+def add_over_lanes(total, partial, slot, lane, lanes):
+    """total[0] = the sum of total[0] over the `lanes` threads of a row, in each; see combine_over_lanes."""
+    combine_over_lanes("sum", total, partial, slot, lane, lanes)
 
 
 KEEP_PACKED = """

@@ -15,6 +15,7 @@ from torch import Tensor
 from tileops_kernels.build import cpu, cuda
 from tileops_kernels.build.launcher import CPUFunction
 from tileops_kernels.build.program import Program
+from tileops_kernels.errors import StorageError
 from tileops_kernels.kernel import Kernel, KernelType
 from tileops_kernels.norm.interfaces import LayerNormCall, RMSNormFwdInterface
 
@@ -292,12 +293,18 @@ class RMSNormCPUKernel(Kernel[LayerNormCall], RMSNormFwdInterface):
         if rows == 0:
             return y
         threads = torch.get_num_threads()
+        address = x.data_ptr()
+        if not address or (weight is not None and not weight.data_ptr()):
+            raise StorageError(
+                f"{type(self).__name__} for {self.call}: {'weight' if address else 'x'} has elements and no storage; "
+                "expected memory that holds them, received address 0; restore its storage before the call"
+            )
         if weight is None:
             run = self._plain or self._load(weighted=False)
-            run(x.data_ptr(), y.data_ptr(), self._eps, rows, threads)
+            run(address, y.data_ptr(), self._eps, rows, threads)
         else:
             run = self._weighted or self._load(weighted=True)
-            run(x.data_ptr(), weight.data_ptr(), y.data_ptr(), self._eps, rows, threads)
+            run(address, weight.data_ptr(), y.data_ptr(), self._eps, rows, threads)
         return y
 
     def _load(self, *, weighted: bool) -> CPUFunction:

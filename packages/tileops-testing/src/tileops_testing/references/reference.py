@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from tileops_testing.inputs import Values
 
 __all__ = ["Expected", "Reference"]
 
@@ -33,6 +37,7 @@ class Reference:
         summed: From the construction parameters and the free sizes of a case, the number of terms in the longest sum
             behind one output element.
         roundings: How often the op rounds a value to the output's dtype on the way.
+        values: What inputs hold in the cases of manifest rows, by name; ``normal`` deviates where nothing is said.
         terms: For an op whose terms may cancel, called as the function is: what the absolute values of the terms behind
             each output element add up to, None for an output without such sums.
     """
@@ -40,6 +45,7 @@ class Reference:
     function: Callable[..., Tensor | tuple[Tensor | None, ...] | None]
     summed: Callable[[Mapping[str, object]], int] = _one_term
     roundings: int = 1
+    values: Mapping[str, Values] = field(default_factory=dict)
     terms: Callable[..., Tensor | tuple[Tensor | None, ...]] | None = None
 
     def outputs(self, inputs: tuple[Tensor | None, ...], parameters: Mapping[str, object]) -> tuple[Tensor | None, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,10 +33,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands.add_parser("names", help="rewrite the Literal type of op names")
     chosen = parser.parse_args(arguments)
     try:
-        return _run(chosen)
+        status = _run(chosen)
+        sys.stdout.flush()
     except TileOPsError as error:
         print(error, file=sys.stderr)
         return 1
+    except BrokenPipeError:  # the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return status
 
 
 def _run(chosen: argparse.Namespace) -> int:
@@ -64,14 +70,20 @@ def _validate(chosen: argparse.Namespace) -> int:
     return 1 if problems else 0
 
 
+def _escaped(text: str, special: str = "") -> str:
+    """Return the text as an annotation writes it: what would end it, or a property of it, as a percent code."""
+    return "".join(f"%{ord(mark):02X}" if mark in f"%\r\n{special}" else mark for mark in text)
+
+
 def _formatted(problems: Sequence[Problem], form: str, checked: int) -> str:
     if form == "json":
         fields = ("file", "line", "column", "rule", "message", "mend")
         return json.dumps([{field: getattr(problem, field) for field in fields} for problem in problems], indent=2)
     if form == "github":
         return "\n".join(
-            f"::error file={problem.file},line={problem.line},col={problem.column},title={problem.rule}::"
-            f"{problem.message}{f'; {problem.mend}' if problem.mend else ''}"
+            f"::error file={_escaped(problem.file, ':,')},line={problem.line},col={problem.column},"
+            f"title={_escaped(problem.rule, ':,')}::"
+            + _escaped(f"{problem.message}{f'; {problem.mend}' if problem.mend else ''}")
             for problem in problems
         )
     if not problems:

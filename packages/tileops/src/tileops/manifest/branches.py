@@ -70,8 +70,27 @@ def deciding_trees(signature: Signature) -> Iterator[Expression]:
     yield from matched(signature)
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class _Same:
+    """A signature as the key of a cache: equal only to itself, since it holds mappings."""
+
+    signature: Signature
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.signature is self.signature
+
+    def __hash__(self) -> int:
+        return id(self.signature)
+
+
 def discriminants(signature: Signature) -> tuple[Discriminant, ...]:
     """Return what decides in this signature: parameters first, then what a call passes."""
+    return _discriminants(_Same(signature))
+
+
+@functools.lru_cache(maxsize=256)
+def _discriminants(key: _Same) -> tuple[Discriminant, ...]:
+    signature = key.signature
     columns = [
         Discriminant(tree, tuple(dict.fromkeys(row.get(tree) for row in rows)), of_call=False)
         for rows in _parameter_rows(signature)
@@ -187,6 +206,12 @@ def combinations(signature: Signature) -> Iterator[Branch]:
 
 def branches(signature: Signature) -> tuple[Branch, ...]:
     """Return every branch that the signature accepts, in the order of its discriminants."""
+    return _branches(_Same(signature))
+
+
+@functools.lru_cache(maxsize=256)
+def _branches(key: _Same) -> tuple[Branch, ...]:
+    signature = key.signature
     restrictions = [rule for rule in signature.shape_rules if is_restriction(rule, signature)]
     return tuple(branch for branch in combinations(signature) if _accepts(signature, branch, restrictions))
 

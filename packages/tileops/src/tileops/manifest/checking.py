@@ -182,6 +182,7 @@ def _number(tree: Expression, scope: Scope) -> Kind:
 def _binary(tree: Binary, scope: Scope) -> Kind:
     left = infer(tree.left, scope)
     if tree.operator == "+" and isinstance(left, SequenceKind | ShapeKind):
+        left = _expect(tree.left, SequenceKind(_INT), scope)
         right = _expect(tree.right, SequenceKind(_INT), scope)
         return ShapeKind() if fits(left, SequenceKind(_DIM)) and fits(right, SequenceKind(_DIM)) else SequenceKind(_INT)
     left, right = _number(tree.left, scope), _number(tree.right, scope)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from tileops.errors import ExpressionError
 from tileops.manifest.branches import Branch, branches
 from tileops.manifest.construction import ConstructionCheck
-from tileops.manifest.expressions import Call, Expression, Spread
-from tileops.manifest.functions import PRIMITIVE_KINDS
 from tileops.manifest.inference import Require, Solution, Solver, expand, families_taken
 from tileops.manifest.kinds import DTYPE_NAMES, DTypeKind, SequenceKind
-from tileops.manifest.trees import children, free_names
+from tileops.manifest.symbolic import Symbols
+from tileops.manifest.trees import free_names
 
 if TYPE_CHECKING:
+    from tileops.manifest.expressions import Expression, Spread
     from tileops.manifest.model import OpEntry, Path, Problem, Signature, TensorType
 
 _CONSTANTS = DTYPE_NAMES | {"inf"}
@@ -156,29 +156,31 @@ class Coverage:
 
     def _symbolic(self) -> Iterator[Problem]:
         """Yield expressions that a call evaluates and that need numbers in place of symbolic sizes."""
-        known = set(self.construction.known) | _CONSTANTS
-        places: list[tuple[Path, Expression | Spread]] = []
-        for group, tensors in (("inputs", self.signature.inputs), ("outputs", self.signature.outputs)):
-            for tensor in tensors:
-                items = tensor.shape.items if tensor.shape.family is None else tensor.shape.family.arguments
-                places += [((group, tensor.name, "shape"), item) for item in items]
-        places += [(("let", name), formula.tree) for name, formula in self.signature.let.items()]
-        places += [(("shape_rules", place), rule.tree) for place, rule in enumerate(self.signature.shape_rules)]
-        for family in self.signature.families.values():
-            for place, case in enumerate(family.cases):
-                places += [(("types", family.name, "cases", place, "is"), item) for item in case.shape.items]
-        for path, tree in places:
-            for function in _concrete(tree, known):
+        known = self.construction.known
+        sizes = {
+            name
+            for name, kind in self.signature.forall.items()
+            if name not in known and not isinstance(kind, DTypeKind)
+        }
+        lets = {name: formula.tree for name, formula in self.signature.let.items() if name not in known}
+        symbols = Symbols(frozenset(sizes), lets)
+        for path, tree in self._evaluated():
+            shape = path[0] != "shape_rules"
+            for function in symbols.misused(tree, shape=shape):
                 message = f"{function} needs numbers, and sizes are symbols while a call is traced"
                 yield self._problem(path, "symbolic-sizes", message, "compute it from construction parameters")
 
-
-def _concrete(tree: Expression | Spread, known: set[str]) -> Iterator[str]:
-    function = PRIMITIVE_KINDS.get(tree.function) if isinstance(tree, Call) else None
-    if isinstance(tree, Call) and function is not None and not function.symbolic and not free_names(tree) <= known:
-        yield tree.function
-    for child in children(tree):
-        yield from _concrete(child, known)
+    def _evaluated(self) -> Iterator[tuple[Path, Expression | Spread]]:
+        """Yield every expression that a call evaluates, with its place."""
+        for group, tensors in (("inputs", self.signature.inputs), ("outputs", self.signature.outputs)):
+            for tensor in tensors:
+                items = tensor.shape.items if tensor.shape.family is None else tensor.shape.family.arguments
+                yield from (((group, tensor.name, "shape"), item) for item in items)
+        yield from ((("let", name), formula.tree) for name, formula in self.signature.let.items())
+        yield from ((("shape_rules", place), rule.tree) for place, rule in enumerate(self.signature.shape_rules))
+        for family in self.signature.families.values():
+            for place, case in enumerate(family.cases):
+                yield from ((("types", family.name, "cases", place, "is"), item) for item in case.shape.items)
 
 
 def dtype_values(signature: Signature, tensor: TensorType) -> tuple[str, ...]:

@@ -25,6 +25,8 @@ class _CoreLoader(_BASE):  # type: ignore[misc, valid-type]
 
 LONGEST_NUMBER: Final = 400
 """The digits that a number may have."""
+DEEPEST_NESTING: Final = 50
+"""The levels of mappings and lists that one text may have."""
 MOST_NODES: Final = 100_000
 """The values that one text may hold, each alias counted as what it stands for."""
 _TAG: Final = "tag:yaml.org,2002:"
@@ -73,6 +75,9 @@ class Document:
         if id(node) in self._open or self._nodes > MOST_NODES:
             if self._nodes <= MOST_NODES + 1:
                 self._report(line, column, "alias", "an alias stands for what encloses it, or for too much")
+            return None
+        if len(path) > DEEPEST_NESTING:
+            self._report(line, column, "nesting", f"this is nested more than {DEEPEST_NESTING} levels deep")
             return None
         if not isinstance(node, yaml.ScalarNode) and node.tag not in {_TAG + "map", _TAG + "seq"}:
             self._report(line, column, "tag", f"the tag {node.tag!r} is not used here", "remove the tag")

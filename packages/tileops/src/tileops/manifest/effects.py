@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tileops.manifest.coverage import dtype_values
+from tileops.manifest.reserved import is_lower_name, is_op_name
 
 if TYPE_CHECKING:
     from tileops.manifest.model import OpEntry, Path, Problem, Signature, Stage, TensorType
@@ -116,5 +117,8 @@ class Effects:
             if (stage.op is None) == (stage.kernel is None):
                 message = f"the stage {stage.name!r} is an op or a kernel"
                 yield self.entry.source.problem(here, "composition", message, "give one of op and kernel")
-            if stage.op is not None and not stage.op.endswith(("FwdOp", "BwdOp")):
+            if not is_lower_name(stage.name):
+                message = f"{stage.name!r} is no stage's name"
+                yield self.entry.source.problem(here, "composition", message, "write a lower-case name")
+            if stage.op is not None and not is_op_name(stage.op):
                 yield self.entry.source.problem(here, "composition", f"{stage.op!r} is not an op's name")

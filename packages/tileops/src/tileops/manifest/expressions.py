@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from tileops.errors import ExpressionError
+from tileops.manifest.nesting import nested_deeper
 
 LONGEST_EXPRESSION: Final = 2_000
 MOST_NODES: Final = 400
@@ -244,10 +245,18 @@ class _Reader:
             raise ExpressionError(f"{self.text!r} holds a comment, a backslash or a null character")
         if _NUMBER_AND_WORD.search(self.text):
             raise ExpressionError(f"{self.text!r}: put a space between a number and a word")
+        if not self.text.isascii():
+            raise ExpressionError(f"{self.text!a} holds a character that is not ASCII")
         try:
-            return ast.parse(self.text.strip(), mode="eval").body
+            tree = ast.parse(self.text.strip(), mode="eval").body
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             raise ExpressionError(f"{self.text!r} is not an expression") from error
+        if nested_deeper(tree, 2 * DEEPEST_NESTING):
+            raise self._too_large()
+        return tree
+
+    def _too_large(self) -> ExpressionError:
+        return ExpressionError(f"{self.text!r} has too many parts or is nested too deeply; split it with let")
 
     def name(self, name: str) -> str:
         return check_name(name)
@@ -261,7 +270,7 @@ class _Reader:
         self.nodes += 1
         self.depth += 1
         if self.nodes > MOST_NODES or self.depth > DEEPEST_NESTING:
-            raise ExpressionError(f"{self.text!r} has too many parts or is nested too deeply; split it with let")
+            raise self._too_large()
         try:
             return self._read(node)
         finally:
@@ -331,10 +340,12 @@ class _Reader:
             read: tuple[Expression | Spread, ...] = (self._comprehension(arguments[0]),)
         else:
             read = tuple(self.item(argument) for argument in arguments)
-        named = []
+        named: list[tuple[str, Expression]] = []
         for keyword_argument in keywords:
             if keyword_argument.arg is None:
                 raise ExpressionError(f"'**' in {self.text!r} is not part of the language")
+            if any(key == keyword_argument.arg for key, _ in named):
+                raise ExpressionError(f"{keyword_argument.arg}= stands twice in {self.text!r}; remove one of them")
             named.append((self.name(keyword_argument.arg), self.read(keyword_argument.value)))
         return Call(called, read, tuple(named))
 

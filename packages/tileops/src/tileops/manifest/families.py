@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tileops.errors import ExpressionError
 from tileops.manifest.expressions import Call, Expression, Name, ShapeItem, Spread
-from tileops.manifest.trees import rewrite
+from tileops.manifest.trees import check_size, rewrite
 
 if TYPE_CHECKING:
-    from tileops.manifest.model import Shape, Signature, TypeFamily
+    from tileops.manifest.model import Signature, TypeFamily
 
 Arguments = Mapping[str, ShapeItem]
+MOST_APPLICATIONS: Final = 100
+"""How many applications of type families, each with its own arguments, the types of a signature may lead to."""
 
 
 def arguments_of(call: Call, signature: Signature) -> tuple[TypeFamily, Arguments]:
@@ -32,7 +34,11 @@ def arguments_of(call: Call, signature: Signature) -> tuple[TypeFamily, Argument
 
 
 def filled(tree: Expression, arguments: Arguments) -> Expression:
-    """Return the tree with a family's parameters replaced by their arguments."""
+    """Return the tree with a family's parameters replaced by their arguments.
+
+    Raises:
+        ExpressionError: it becomes larger than an expression may be.
+    """
 
     def substitute(part: Expression) -> Expression | None:
         if isinstance(part, Name) and part.name in arguments:
@@ -40,7 +46,9 @@ def filled(tree: Expression, arguments: Arguments) -> Expression:
             return found.value if isinstance(found, Spread) else found
         return None
 
-    return rewrite(tree, substitute)
+    replaced = rewrite(tree, substitute)
+    check_size(replaced)
+    return replaced
 
 
 def filled_item(item: ShapeItem, arguments: Arguments) -> ShapeItem:
@@ -50,19 +58,28 @@ def filled_item(item: ShapeItem, arguments: Arguments) -> ShapeItem:
 
 def matched(signature: Signature) -> Iterator[Expression]:
     """Yield every discriminant formula that a family matches on, in the words of the signature."""
+    visited: set[Call] = set()
     for tensor in (*signature.inputs, *signature.outputs):
-        yield from _matched(tensor.shape, signature, {}, depth=0)
+        if tensor.shape.family is not None:
+            yield from _matched(tensor.shape.family, signature, visited)
 
 
-def _matched(shape: Shape, signature: Signature, outer: Arguments, depth: int) -> Iterator[Expression]:
-    if shape.family is None or depth > len(signature.families):
+def _matched(call: Call, signature: Signature, visited: set[Call]) -> Iterator[Expression]:
+    if call in visited or len(visited) > MOST_APPLICATIONS:
         return
+    visited.add(call)
     try:
-        family, arguments = arguments_of(shape.family, signature)
+        family, arguments = arguments_of(call, signature)
+        trees = [filled(formula.tree, arguments) for formula in family.match]
+        inner = [
+            Call(
+                case.shape.family.function, tuple(filled_item(item, arguments) for item in case.shape.family.arguments)
+            )
+            for case in family.cases
+            if case.shape.family is not None
+        ]
     except ExpressionError:
         return
-    settled = {name: filled_item(argument, outer) for name, argument in arguments.items()}
-    for formula in family.match:
-        yield filled(formula.tree, settled)
-    for case in family.cases:
-        yield from _matched(case.shape, signature, settled, depth + 1)
+    yield from trees
+    for applied in inner:
+        yield from _matched(applied, signature, visited)

@@ -7,6 +7,9 @@ import inspect
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from tileops.errors import ExpressionError
+from tileops.manifest.source import run
+
 if TYPE_CHECKING:
     from tileops.manifest.model import OpEntry, Parameter, Problem
     from tileops.manifest.plan import SignaturePlan
@@ -47,19 +50,23 @@ def reference(entry: OpEntry) -> Iterator[Problem]:
         yield entry.source.problem((entry.name, "ref_api"), "ref-api", message, "write it as in torch.matmul")
         return
     try:
-        found: object = importlib.import_module(parts[0])
+        importlib.import_module(parts[0])
     except ImportError:
         return
+    try:
+        run(lambda: _resolve(parts))
+    except (ImportError, ExpressionError):
+        message = f"{entry.ref_api} does not exist in the installed {parts[0]}"
+        yield entry.source.problem((entry.name, "ref_api"), "ref-api", message, "mend the dotted name")
+
+
+def _resolve(parts: list[str]) -> object:
+    """Return what a dotted name stands for, as an attribute or a module."""
+    found: object = importlib.import_module(parts[0])
     for depth, part in enumerate(parts[1:], 2):
         inner = getattr(found, part, None)
-        if inner is None:
-            try:
-                inner = importlib.import_module(".".join(parts[:depth]))
-            except ImportError:
-                message = f"{entry.ref_api} does not exist in the installed {parts[0]}"
-                yield entry.source.problem((entry.name, "ref_api"), "ref-api", message, "mend the dotted name")
-                return
-        found = inner
+        found = importlib.import_module(".".join(parts[:depth])) if inner is None else inner
+    return found
 
 
 def _constructor(entry: OpEntry, op: type) -> Iterator[Problem]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tileops.errors import ExpressionError
+from tileops.manifest.nesting import nested_deeper
 
 DTYPE_NAMES: Final = frozenset(
     {
@@ -192,6 +193,7 @@ _ATOMS: Final[dict[str, Kind]] = {
     "Shape": ShapeKind(),
 }
 _LONGEST_DECLARATION: Final = 400
+_DEEPEST_NESTING: Final = 40
 
 
 def union(members: tuple[Kind, ...]) -> Kind:
@@ -226,6 +228,8 @@ def parse_kind(text: str) -> Kind:
         tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ExpressionError(f"{text!r} is not a type") from error
+    if not text.isascii() or nested_deeper(tree, _DEEPEST_NESTING):
+        raise ExpressionError(f"{text!a} is nested too deeply for a type, or holds a character that is not ASCII")
     return _kind(tree, text)
 
 

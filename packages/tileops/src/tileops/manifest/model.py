@@ -41,6 +41,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
         while place and place not in self.positions:
             place = place[:-1]
         line, column = self.positions.get(place, (1, 1))
+        message = message if message.isprintable() else " ".join(message.split())
         return Problem(file=self.file, line=line, column=column, rule=rule, message=message, mend=mend)
 
 
@@ -159,6 +160,8 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
     let: Mapping[str, Formula]
     shape_rules: tuple[Formula, ...]
     dtype_combos: tuple[Mapping[str, str], ...]
+    own_sums: frozenset[str] = frozenset()
+    """The sum types that the signature itself declares; the others are of types.yaml."""
 
 
 class WorkloadRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -28,6 +28,7 @@ OpName: TypeAlias = Literal[
     "RoPELlama31FwdOp",
     "RoPENeoxPositionIdsFwdOp",
     "SinusoidalFwdOp",
+    "SoftmaxFwdOp",
     "SumFwdOp",
     "YaRNFwdOp",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
@@ -50,19 +50,25 @@ from tileops.manifest.reading import (
     TensorFields,
     TensorParameterFields,
 )
+from tileops.manifest.reserved import ROW_FIELDS, SUM_FIELDS, is_lower_name, is_op_name
+from tileops.manifest.sums import sound, sum_problems
 
 if TYPE_CHECKING:
     from tileops.manifest.kinds import Kind
-
-ROW_FIELDS: Final = ("label", "some", "dtype_cases")
 
 
 def parse_text(
     text: str, file: str, sums: Mapping[str, SumType] | None = None
 ) -> tuple[dict[str, OpEntry], list[Problem]]:
     """Return the entries of one manifest file and every problem that its text has."""
-    document = Document(text, file)
-    source = Source(file=file, positions=document.positions, text=text)
+    return parse_document(Document(text, file), text, sums)
+
+
+def parse_document(
+    document: Document, text: str, sums: Mapping[str, SumType] | None = None
+) -> tuple[dict[str, OpEntry], list[Problem]]:
+    """Return the entries of one manifest file that is read already, and every problem that its text has."""
+    source = Source(file=document.file, positions=document.positions, text=text)
     problems = list(document.problems)
     entries: dict[str, OpEntry] = {}
     if not isinstance(document.value, dict):
@@ -84,8 +90,15 @@ def parse_sums(text: str, file: str) -> tuple[dict[str, SumType], list[Problem]]
     source = Source(file=file, positions=document.positions, text=text)
     reader = _EntryReader(source, "", {})
     value = document.value if isinstance(document.value, dict) else {}
-    sums = {name: reader.sum_type(name, declared, (name,)) for name, declared in value.items()}
-    return {name: found for name, found in sums.items() if found}, [*document.problems, *reader.problems]
+    if not isinstance(document.value, dict) and not document.problems:
+        reader.report((), "structure", "a file of types is a mapping from names to sum types")
+    read = {name: reader.sum_type(reader.name(name, (name,)), declared, (name,)) for name, declared in value.items()}
+    sums = {name: found for name, found in read.items() if found}
+    problems = [*document.problems, *reader.problems]
+    for found in read.values():
+        if found is not None:
+            problems.extend(sum_problems(found, sums, source, ()))
+    return {name: sound(found) for name, found in sums.items()}, problems
 
 
 def parse_entry(
@@ -127,11 +140,13 @@ class _EntryReader(Collector):
 
     def entry(self, value: object) -> OpEntry | None:
         path: Path = (self.op,)
-        if not (self.op.isidentifier() and self.op[:1].isupper() and self.op.endswith(("FwdOp", "BwdOp"))):
+        if not is_op_name(self.op):
             self.report(path, "op-name", f"{self.op!r} is not an op's name", "end it in FwdOp or BwdOp")
         fields = self.struct(EntryFields, value, path)
         if fields is None:
             return None
+        if not is_lower_name(fields.family):
+            self.report((*path, "family"), "family", f"{fields.family!r} is no family", "write a lower-case name")
         signature = self.signature(fields.signature, (*path, "signature"))
         rows = [self.row(row, (*path, "workloads", place)) for place, row in enumerate(fields.workloads)]
         roofline = None if fields.roofline is None else self.roofline(fields.roofline, (*path, "roofline"))
@@ -185,6 +200,7 @@ class _EntryReader(Collector):
             let={name: formula for name, formula in let.items() if formula is not None},
             shape_rules=tuple(rule for rule in rules if rule is not None),
             dtype_combos=tuple(fields.dtype_combos),
+            own_sums=frozenset(sums.keys() & fields.types.keys()),
         )
 
     def kind(self, text: str, path: Path) -> Kind | None:
@@ -298,6 +314,8 @@ class _EntryReader(Collector):
         fields = self.struct(SumFields, value, path)
         if fields is None:
             return None
+        if not fields.sum:
+            self.report(path, "sum-type", f"{name} has no constructor", "declare one")
         built = [self._constructor(key, declared, (*path, "sum", key)) for key, declared in fields.sum.items()]
         return SumType(name=name, constructors=tuple(constructor for constructor in built if constructor is not None))
 
@@ -318,6 +336,8 @@ class _EntryReader(Collector):
     def _field(self, name: str, value: object, path: Path) -> Field | None:
         declared = {"type": value} if isinstance(value, str) else value
         fields = self.struct(FieldFields, declared, path)
+        if name in SUM_FIELDS:
+            self.report(path, "name", f"{name!r} is kept by the language", "rename it")
         kind = None if fields is None else self.kind(fields.type, path)
         return (
             None

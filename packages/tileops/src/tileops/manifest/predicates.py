@@ -13,6 +13,7 @@ from tileops.manifest.primitives import Layout, field_of
 
 def prefix_offsets(offsets: Tensor, total: int) -> bool:
     """Whether offsets begin at 0, never fall, and end at the total."""
+    offsets = offsets.long()
     return (
         offsets.numel() > 0 and int(offsets[0]) == 0 and bool((offsets.diff() >= 0).all()) and int(offsets[-1]) == total
     )
@@ -20,28 +21,30 @@ def prefix_offsets(offsets: Tensor, total: int) -> bool:
 
 def max_segment(offsets: Tensor, bound: int) -> bool:
     """Whether no segment is longer than the bound."""
-    return bool((offsets.diff() <= bound).all())
+    return bool((offsets.long().diff() <= bound).all())
 
 
 def in_range(values: Tensor, low: int, high: int) -> bool:
     """Whether every value is at least `low` and below `high`."""
+    values = values.long()
     return bool(((values >= low) & (values < high)).all())
 
 
 def sums_to(values: Tensor, total: int) -> bool:
     """Whether the values sum to the total."""
-    return int(values.sum()) == total
+    return int(values.long().sum()) == total
 
 
 def exclusive_prefix_of(offsets: Tensor, lengths: Tensor) -> bool:
     """Whether each offset is the sum of the lengths before it."""
+    offsets, lengths = offsets.long(), lengths.long()
     return offsets.shape == lengths.shape and bool((offsets == lengths.cumsum(0) - lengths).all())
 
 
 def indices_within(pairs: Tensor, offsets: Tensor) -> bool:
     """Whether each (segment, position) names a segment and a position inside it."""
-    segments, positions = pairs[:, 0].long(), pairs[:, 1]
-    lengths = offsets.diff()
+    segments, positions = pairs[:, 0].long(), pairs[:, 1].long()
+    lengths = offsets.long().diff()
     if not in_range(segments, 0, len(lengths)):
         return False
     return bool(((positions >= 0) & (positions < lengths[segments])).all())
@@ -49,6 +52,7 @@ def indices_within(pairs: Tensor, offsets: Tensor) -> bool:
 
 def chunk_offsets_of(chunks: Tensor, offsets: Tensor, chunk: int) -> bool:
     """Whether the values are the running sums of the segments' chunk counts."""
+    chunks, offsets = chunks.long(), offsets.long()
     counts = (offsets.diff() + chunk - 1) // chunk
     expected = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
     return chunks.shape == expected.shape and bool((chunks == expected).all())
@@ -56,11 +60,12 @@ def chunk_offsets_of(chunks: Tensor, offsets: Tensor, chunk: int) -> bool:
 
 def paged_fits(lengths: Tensor, offsets: Tensor, capacity: int) -> bool:
     """Whether each length and its segment together stay within the capacity."""
-    return bool((lengths + offsets.diff() <= capacity).all())
+    return bool((lengths.long() + offsets.long().diff() <= capacity).all())
 
 
 def layout_valid(metadata: Tensor, layout: Layout, rows: int, experts: int) -> bool:
     """Whether metadata is legal for the layout of `rows` rows among the experts."""
+    metadata = metadata.long()
     if layout.kind == "masked":
         return metadata.shape == (experts,) and in_range(metadata, 0, field_of(layout, "max_m") + 1)
     alignment = field_of(layout, "alignment")

@@ -45,12 +45,23 @@ def broadcast(*shapes: Sequence[int]) -> Dims:
     result: list[int] = [1] * rank
     for shape in shapes:
         for place, extent in enumerate(shape, rank - len(shape)):
-            if result[place] == extent or extent == 1:
+            known = result[place]
+            if _is_one(extent):
                 continue
-            if result[place] != 1:
-                raise ExpressionError(f"shapes {', '.join(map(show_shape, shapes))} do not broadcast together")
+            if not _is_one(known):
+                if known == extent:
+                    continue
+                if extent == 1:
+                    continue
+                if known != 1:
+                    raise ExpressionError(f"shapes {', '.join(map(show_shape, shapes))} do not broadcast together")
             result[place] = extent
     return tuple(result)
+
+
+def _is_one(extent: object) -> bool:
+    """Whether an extent is the number 1; a symbol is not asked, since asking would guard it."""
+    return isinstance(extent, int) and extent == 1
 
 
 def _listed(axes: Axes, rank: int) -> list[int]:

@@ -9,18 +9,33 @@ from typing import TYPE_CHECKING, Final
 
 from tileops.errors import ManifestError, UnknownOpError
 from tileops.manifest import workloads
-from tileops.manifest.parse import parse_sums, parse_text
+from tileops.manifest.document import Document
+from tileops.manifest.model import Problem
+from tileops.manifest.parse import parse_document, parse_sums
 from tileops.manifest.reading import suggestion
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from importlib.resources.abc import Traversable
 
-    from tileops.manifest.model import OpEntry, Problem, SumType
+    from tileops.manifest.model import OpEntry, SumType
     from tileops.manifest.names import OpName
     from tileops.manifest.workloads import WorkloadCase
 
-_TOP_LEVEL_KEY: Final = re.compile(r"^([A-Za-z_]\w*)[ ]*:", re.MULTILINE)
+_TOP_LEVEL_KEY: Final = re.compile(r"^([A-Za-z_]\w*)[ ]*:", re.MULTILINE | re.ASCII)
+
+
+def _read(path: Traversable, file: str) -> tuple[str, Problem | None]:
+    """Return the text of a file, a byte order mark left out; or no text, and where it stops being UTF-8."""
+    data = path.read_bytes()
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = data[: error.start]
+        line, column = before.count(b"\n") + 1, error.start - before.rfind(b"\n")
+        message, mend = f"the byte 0x{data[error.start]:02x} is not UTF-8", "save the file as UTF-8"
+        return "", Problem(file=file, line=line, column=column, rule="encoding", message=message, mend=mend)
+    return text.replace("\r\n", "\n").replace("\r", "\n"), None
 
 
 class ManifestFile:
@@ -33,9 +48,13 @@ class ManifestFile:
         self._registry = registry
 
     @functools.cached_property
+    def _content(self) -> tuple[str, Problem | None]:
+        return _read(self._path, f"manifests/{self.name}")
+
+    @property
     def text(self) -> str:
-        """The YAML text."""
-        return self._path.read_text(encoding="utf-8")
+        """The YAML text; empty where the file is not UTF-8."""
+        return self._content[0]
 
     @functools.cached_property
     def op_names(self) -> tuple[str, ...]:
@@ -44,8 +63,20 @@ class ManifestFile:
 
     @functools.cached_property
     def _parsed(self) -> tuple[dict[str, OpEntry], list[Problem]]:
+        if self._content[1] is not None:
+            return {}, [self._content[1]]
         sums, _ = self._registry.sums
-        return parse_text(self.text, f"manifests/{self.name}", sums)
+        document = Document(self.text, f"manifests/{self.name}")
+        entries, problems = parse_document(document, self.text, sums)
+        declared = document.value if isinstance(document.value, dict) else {}
+        for name in declared.keys() - set(self.op_names):
+            line, column = document.positions[(name,)]
+            message, mend = f"{name!r} is not where an op's name is looked for", "write it plainly at a line's start"
+            problems.append(
+                Problem(file=document.file, line=line, column=column, rule="key", message=message, mend=mend)
+            )
+            entries.pop(name, None)
+        return entries, problems
 
     @property
     def entries(self) -> Mapping[str, OpEntry]:
@@ -56,6 +87,15 @@ class ManifestFile:
     def problems(self) -> tuple[Problem, ...]:
         """Every problem of the text."""
         return tuple(self._parsed[1])
+
+
+def _yaml_files(folder: Traversable, path: str) -> Iterator[str]:
+    """Yield the path of every file below a folder whose name says that it is YAML."""
+    for inner in sorted(folder.iterdir(), key=lambda inner: inner.name):
+        if inner.is_dir():
+            yield from _yaml_files(inner, f"{path}/{inner.name}")
+        elif inner.name.lower().endswith((".yaml", ".yml")):
+            yield f"{path}/{inner.name}"
 
 
 class Registry:
@@ -72,8 +112,16 @@ class Registry:
             ManifestFile(folder.name, path, self)
             for folder in folders
             for path in sorted(folder.iterdir(), key=lambda path: path.name)
-            if path.name.endswith(".yaml")
+            if path.name.endswith(".yaml") and path.is_file()
         )
+
+    @functools.cached_property
+    def strays(self) -> tuple[Problem, ...]:
+        """A problem for each YAML file that stands where no entry is looked for."""
+        known = {f"manifests/{file.name}" for file in self.files} | {"manifests/types.yaml"}
+        found = (file for file in _yaml_files(self._root, "manifests") if file not in known)
+        message, mend = "no entry is read from this file", "name it family/name.yaml"
+        return tuple(Problem(file=file, line=1, column=1, rule="file", message=message, mend=mend) for file in found)
 
     @functools.cached_property
     def sums(self) -> tuple[Mapping[str, SumType], tuple[Problem, ...]]:
@@ -81,7 +129,10 @@ class Registry:
         path = self._root / "types.yaml"
         if not path.is_file():
             return {}, ()
-        found, problems = parse_sums(path.read_text(encoding="utf-8"), "manifests/types.yaml")
+        text, wrong = _read(path, "manifests/types.yaml")
+        if wrong is not None:
+            return {}, (wrong,)
+        found, problems = parse_sums(text, "manifests/types.yaml")
         return found, tuple(problems)
 
     @functools.cached_property

@@ -84,6 +84,8 @@ def cost_function(name: str) -> Callable[[SignatureCall], tuple[object, object]]
         ExpressionError: it cannot be imported, or is no function.
     """
     module, _, attribute = name.rpartition(".")
+    if not module.startswith("tileops."):
+        raise ExpressionError(f"{name} is no function of this package; name one as in tileops.manifest.costs.name")
     try:
         found: object = getattr(importlib.import_module(module), attribute, None)
     except (ImportError, ValueError) as error:

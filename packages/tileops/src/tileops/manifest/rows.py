@@ -11,6 +11,7 @@ import msgspec
 from tileops.errors import ExpressionError
 from tileops.manifest import roofline, workloads
 from tileops.manifest.kinds import DTypeKind
+from tileops.manifest.source import run
 from tileops_kernels.errors import TileOPsError
 
 if TYPE_CHECKING:
@@ -34,10 +35,13 @@ def problems(entry: OpEntry, plan: SignaturePlan) -> Iterator[Problem]:
             yield entry.source.problem((entry.name, "roofline", "func"), "roofline", str(error), "mend the dotted name")
             return
     seen: set[str] = set()
+    ids: set[str] = set()
     for place, row in enumerate(entry.workloads):
         path: Path = (entry.name, "workloads", place)
         if row.label in seen:
             yield entry.source.problem(path, "row-label", f"the label {row.label!r} stands twice", "give each its own")
+        else:
+            yield from _repeated(entry, row, path, ids)
         if not _LABEL.fullmatch(row.label):
             message = f"{row.label!r} is no label"
             yield entry.source.problem((*path, "label"), "row-label", message, "write words as in llama-8b-prefill")
@@ -49,6 +53,7 @@ def problems(entry: OpEntry, plan: SignaturePlan) -> Iterator[Problem]:
 def _row(entry: OpEntry, plan: SignaturePlan, row: WorkloadRow, path: Path) -> Iterator[Problem]:
     if not row.dtype_cases:
         yield entry.source.problem(path, "workload-row", f"row {row.label} has no dtype case", "list at least one")
+    said: set[str] = set()
     for number, dtypes in enumerate(row.dtype_cases):
         here = (*path, "dtype_cases", number)
         wrong = _wrong_dtype(entry, dtypes)
@@ -56,9 +61,23 @@ def _row(entry: OpEntry, plan: SignaturePlan, row: WorkloadRow, path: Path) -> I
             yield entry.source.problem(here, "workload-row", f"row {row.label}: {wrong}", "mend the dtype case")
             continue
         try:
-            _replay(entry, plan, row, dtypes)
+            run(lambda dtypes=dtypes: _replay(entry, plan, row, dtypes))  # type: ignore[misc]
         except TileOPsError as error:
-            yield entry.source.problem(here, "workload-row", f"row {row.label}: {error}", "mend the row")
+            if isinstance(error, workloads.RowValueError):
+                here = (*path, error.key)
+            if str(error) not in said:
+                yield entry.source.problem(here, "workload-row", f"row {row.label}: {error}", "mend the row")
+            said.add(str(error))
+
+
+def _repeated(entry: OpEntry, row: WorkloadRow, path: Path, ids: set[str]) -> Iterator[Problem]:
+    """Yield the dtype cases whose ids another case has, and add the row's to the ids."""
+    for number, dtypes in enumerate(row.dtype_cases):
+        found = workloads.case_id(entry.signature, row, dtypes)
+        if found in ids:
+            message = f"the case id {found} stands twice"
+            yield entry.source.problem((*path, "dtype_cases", number), "case-id", message, "remove one, or relabel")
+        ids.add(found)
 
 
 def _wrong_dtype(entry: OpEntry, dtypes: Mapping[str, str]) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeVar
 
 from tileops.errors import ExpressionError
 from tileops.manifest.expressions import (
@@ -26,9 +26,13 @@ from tileops.manifest.expressions import (
     Tuple,
 )
 from tileops.manifest.kinds import DTYPE_NAMES
-from tileops.manifest.primitives import DTYPES, PRIMITIVES
+from tileops.manifest.primitives import DTYPES, PRIMITIVES, Dims, balanced_sizes, repeat
+from tileops_kernels.errors import TileOPsError
 
 Presence = Mapping[str, bool]
+S = TypeVar("S", bound=Sequence[object])
+MOST_EVALUATED: Final = 1 << 23
+"""The elements that evaluating one expression may make and run over, all its parts together."""
 
 
 def function_alias(name: str) -> str:
@@ -48,9 +52,11 @@ NAMESPACE: Final[dict[str, object]] = {
 class Emitter:
     """Emits expressions of one signature branch; `present` settles which tensors the branch has."""
 
-    def __init__(self, variables: Mapping[str, str], present: Presence) -> None:
+    def __init__(self, variables: Mapping[str, str], present: Presence, counted: str = "") -> None:
         self.variables = variables
         self.present = present
+        self.counted = counted
+        """The function, if any, that each sequence passes through which a comprehension runs over."""
 
     def emit(self, expression: Expression | Spread) -> str:  # noqa: C901, PLR0911, PLR0912 - one case for each construct
         """Return source whose value is the expression's."""
@@ -88,8 +94,9 @@ class Emitter:
             case Tuple(items):
                 return self.tuple(items)
             case Comprehension(body, target, sequence):
-                inner = Emitter({**self.variables, target: target}, self.present)
-                return f"[{inner.emit(body)} for {target} in {self.emit(sequence)}]"
+                inner = Emitter({**self.variables, target: target}, self.present, self.counted)
+                values = self.emit(sequence)
+                return f"[{inner.emit(body)} for {target} in {f'{self.counted}({values})' if self.counted else values}]"
 
     def tuple(self, items: tuple[Expression | Spread, ...]) -> str:
         """Return source of a tuple; a single spread of a name is that name."""
@@ -137,8 +144,35 @@ def evaluate(expression: Expression, values: Mapping[str, object], present: Pres
     Raises:
         ExpressionError: the expression reads another name, or has no value for these.
     """
-    emitter = Emitter({name: f"_values[{name!r}]" for name in values}, present)
-    return run(lambda: eval(emitter.emit(expression), {**NAMESPACE, "_values": values}))  # noqa: S307 - closed source
+    emitter = Emitter({name: f"_values[{name!r}]" for name in values}, present, "_counted")
+    budget = _Budget()
+    namespace = {
+        **NAMESPACE,
+        "_values": values,
+        "_counted": budget.charged,
+        "_repeat": budget.repeat,
+        "_balanced_sizes": budget.balanced_sizes,
+    }
+    return run(lambda: eval(emitter.emit(expression), namespace))  # noqa: S307 - closed source
+
+
+class _Budget:
+    """Counts the elements that one evaluation makes and runs over, and ends it when they are too many."""
+
+    def __init__(self) -> None:
+        self.left = MOST_EVALUATED
+
+    def charged(self, sequence: S) -> S:
+        self.left -= len(sequence)
+        if self.left < 0:
+            raise ExpressionError(f"it makes or runs over more than {MOST_EVALUATED} elements")
+        return sequence
+
+    def repeat(self, value: int, count: int) -> Dims:
+        return self.charged(repeat(value, count))
+
+    def balanced_sizes(self, total: int, count: int) -> Dims:
+        return self.charged(balanced_sizes(total, count))
 
 
 def run(computation: Callable[[], object]) -> object:
@@ -153,8 +187,8 @@ def run(computation: Callable[[], object]) -> object:
         TypeError,
         ValueError,
         MemoryError,
-        RecursionError,
+        RuntimeError,
     ) as error:
-        if isinstance(error, ExpressionError):
+        if isinstance(error, TileOPsError):
             raise
-        raise ExpressionError(f"{type(error).__name__}: {error}") from error
+        raise ExpressionError(f"{type(error).__name__}: {' '.join(str(error).split())}") from error

@@ -47,7 +47,10 @@ def spell(tree: Expression | Spread) -> str:  # noqa: C901, PLR0911, PLR0912 - o
         case Conditional(condition, then, otherwise):
             return f"{_inner(then)} if {_inner(condition)} else {_inner(otherwise)}"
         case Call(function, arguments, keywords):
-            spelled = [spell(argument) for argument in arguments] + [f"{key}={spell(value)}" for key, value in keywords]
+            spelled = [spell(argument) for argument in arguments]
+            if keywords:
+                spelled = [f"({spell(part)})" if isinstance(part, Comprehension) else spell(part) for part in arguments]
+            spelled += [f"{key}={spell(value)}" for key, value in keywords]
             return f"{function}({', '.join(spelled)})"
         case Spread(value):
             return f"*{_inner(value)}"

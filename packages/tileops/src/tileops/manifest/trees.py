@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tileops.errors import ExpressionError
 from tileops.manifest.expressions import (
+    DEEPEST_NESTING,
+    MOST_NODES,
     Attribute,
     Binary,
     Call,
@@ -62,6 +65,18 @@ def free_names(expression: Expression | Spread) -> frozenset[str]:
     if isinstance(expression, Comprehension):
         return free_names(expression.sequence) | (free_names(expression.body) - {expression.target})
     return frozenset().union(*(free_names(child) for child in children(expression)))
+
+
+def check_size(expression: Expression) -> None:
+    """Raise ExpressionError where a tree has more parts, or more levels, than a written expression may have."""
+    level: tuple[Expression | Spread, ...] = (expression,)
+    parts = depth = 0
+    while level:
+        parts += len(level)
+        depth += 1
+        if parts > MOST_NODES or depth > DEEPEST_NESTING:
+            raise ExpressionError("with its arguments the type family has too many parts or is nested too deeply")
+        level = tuple(child for part in level for child in children(part))
 
 
 def rewrite(expression: Expression, substitute: Substitute) -> Expression:  # noqa: C901, PLR0911

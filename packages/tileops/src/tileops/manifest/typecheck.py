@@ -26,8 +26,10 @@ from tileops.manifest.kinds import (
     fits,
 )
 from tileops.manifest.model import REQUIRED
+from tileops.manifest.reserved import ROW_FIELDS, taken_by_call, taken_by_op
 from tileops.manifest.scopes import let_order, plain_scope, scope_of
 from tileops.manifest.spelling import spell
+from tileops.manifest.sums import sum_problems
 from tileops.manifest.values import accepts, from_manifest
 
 if TYPE_CHECKING:
@@ -110,6 +112,15 @@ class TypeCheck:
             for name in names:
                 if name in _RESERVED:
                     self.report((*self.path, group, name), "name", f"{name!r} is kept by the language", "rename it")
+                elif group == "inputs" and taken_by_call(name):
+                    message = f"{name!r} has a meaning in the generated call"
+                    self.report((*self.path, group, name), "name", message, "rename it")
+                elif group == "params" and taken_by_op(name):
+                    message = f"{name!r} is a member of every op"
+                    self.report((*self.path, group, name), "name", message, "rename it")
+                elif group in {"forall", "params"} and name in ROW_FIELDS:
+                    message = f"{name!r} has a meaning in workload rows"
+                    self.report((*self.path, group, name), "name", message, "rename it")
                 elif name in sources:
                     message = f"{name!r} is declared under {sources[name]} and under {group}"
                     self.report((*self.path, group, name), "name", message, "give each its own name")
@@ -143,12 +154,10 @@ class TypeCheck:
                 self.report(path, "default", f"{parameter.name} has a default and stands before a required parameter")
 
     def _sums(self) -> None:
-        for declared in self.signature.sums.values():
-            for constructor in declared.constructors:
-                scope = Scope({field.name: field.kind for field in constructor.fields})
-                path = (*self.path, "types", declared.name, "sum", constructor.name)
-                if constructor.invariant is not None:
-                    self.expect(constructor.invariant, BoolKind(), (*path, "invariant"), "sum-type", scope)
+        """Report the mistakes of the entry's own sum types; those of types.yaml are reported there."""
+        for name in self.signature.own_sums:
+            declared = self.signature.sums[name]
+            self.found.extend(sum_problems(declared, self.signature.sums, self.entry.source, (*self.path, "types")))
 
     def _lets(self) -> None:
         ordered, circle = let_order(self.signature)

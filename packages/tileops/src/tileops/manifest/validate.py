@@ -22,9 +22,11 @@ if TYPE_CHECKING:
 def validate(registry: Registry, only: Iterable[str] = ()) -> list[Problem]:
     """Return every problem of the registry's entries, or of those named, in the order of their files."""
     wanted = set(only)
-    problems = list(registry.sums[1])
+    problems = [*registry.sums[1], *registry.strays]
     seen: dict[str, str] = {}
     for file in registry.files:
+        if wanted and wanted.isdisjoint(file.op_names):
+            continue
         problems.extend(file.problems)
         for name in file.op_names:
             entry = file.entries.get(name)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import torch
@@ -17,7 +18,7 @@ from tileops.manifest.generators import GENERATORS, SHAPES
 from tileops.manifest.inference import expand
 from tileops.manifest.kinds import DTypeKind
 from tileops.manifest.predicates import PREDICATES
-from tileops.manifest.primitives import DTYPES, show_dtype
+from tileops.manifest.primitives import DTYPES
 from tileops.manifest.scopes import let_order
 from tileops.manifest.source import evaluate, run
 from tileops.manifest.trees import free_names
@@ -29,6 +30,17 @@ if TYPE_CHECKING:
     from tileops.manifest.model import Formula, OpEntry, Signature, TensorType, WorkloadRow
     from tileops.manifest.plan import SignaturePlan
     from tileops.manifest.record import SignatureCall
+
+MOST_CONTENTS: Final = 1 << 28
+"""The elements that a tensor with generated contents may have."""
+
+
+class RowValueError(ExpressionError):
+    """A row gives a wrong value under one of its keys."""
+
+    def __init__(self, key: str, message: str) -> None:
+        super().__init__(message)
+        self.key = key
 
 
 class TensorCase(msgspec.Struct, frozen=True):
@@ -95,33 +107,28 @@ def instantiate(entry: OpEntry, row: WorkloadRow, dtype_case: Mapping[str, str])
     }
     for parameter in plain:
         if not accepts(parameter.kind, parameters[parameter.name], signature.sums):
-            raise ExpressionError(
-                f"{parameter.name} is {parameter.kind}, and the row gives {parameters[parameter.name]!r}"
-            )
+            received = parameters[parameter.name]
+            raise RowValueError(parameter.name, f"{parameter.name} is {parameter.kind}, and the row gives {received!r}")
     given = {name: value for name, value in row.values.items() if name in signature.forall}
     strange = [name for name in row.values if name not in given and name not in parameters]
     if strange:
-        raise ExpressionError(f"{strange[0]} is neither a parameter nor an index")
+        raise RowValueError(strange[0], f"{strange[0]} is neither a parameter nor an index")
     for name, value in given.items():
         if not accepts(signature.forall[name], value, signature.sums):
-            raise ExpressionError(f"{name} is {signature.forall[name]}, and the row gives {value!r}")
+            raise RowValueError(name, f"{name} is {signature.forall[name]}, and the row gives {value!r}")
     branch = branch_of(signature, row, parameters)
     unused = [name for name in (*given, *dtypes) if name not in used_names(signature, branch)]
     if unused:
-        raise ExpressionError(f"{', '.join(unused)} has no use on the branch that the row takes")
+        message = f"{', '.join(unused)} has no use on the branch that the row takes"
+        raise RowValueError(unused[0], message) if unused[0] in given else ExpressionError(message)
     known = _solved(signature, branch, {**parameters, **given, **dtypes})
     tensors = {tensor.name: _tensor(signature, tensor, branch, known) for tensor in signature.inputs}
     stated = {found.name: parameters[found.name] for found in plain if found.name in row.values or found.required}
     for parameter in signature.parameters:
         if parameter.tensor is not None:
             stated[parameter.name] = _tensor(signature, parameter.tensor, branch, known)
-    suffix = [
-        show_dtype(dtypes[name])
-        for name, kind in signature.forall.items()
-        if isinstance(kind, DTypeKind) and name in dtypes
-    ]
     return WorkloadCase(
-        id="-".join([row.label, *suffix]),
+        id=case_id(signature, row, dtype_case),
         label=row.label,
         parameters=stated,
         tensors=tensors,
@@ -130,6 +137,12 @@ def instantiate(entry: OpEntry, row: WorkloadRow, dtype_case: Mapping[str, str])
         known=known,
         branch=branch,
     )
+
+
+def case_id(signature: Signature, row: WorkloadRow, dtypes: Mapping[str, str]) -> str:
+    """Return the name of a case: its row's label, and the dtypes in the order of their indices."""
+    named = [name for name, kind in signature.forall.items() if isinstance(kind, DTypeKind) and name in dtypes]
+    return "-".join([row.label, *(dtypes[name] for name in named)])
 
 
 def branch_of(signature: Signature, row: WorkloadRow, parameters: Mapping[str, object]) -> Branch:
@@ -144,7 +157,7 @@ def branch_of(signature: Signature, row: WorkloadRow, parameters: Mapping[str, o
         optional.add("out")
     strange = [name for name in row.some if name not in optional]
     if strange:
-        raise ExpressionError(f"some names {strange[0]}, which is no optional tensor of the signature")
+        raise RowValueError("some", f"some names {strange[0]}, which is no optional tensor of the signature")
     there = {name: name in row.some for name in optional}
     key = tuple(decided(found, parameters, there) for found in discriminants(signature))
     for branch in branches(signature):
@@ -248,6 +261,8 @@ def _tensor(signature: Signature, tensor: TensorType, branch: Branch, known: Map
         raise ExpressionError(f"{tensor.name}: the row gives no shape or no dtype")
     if any(extent < 0 for extent in shape):
         raise ExpressionError(f"{tensor.name} would have the shape {shape}")
+    if tensor.values is not None and math.prod(shape) > MOST_CONTENTS:
+        raise ExpressionError(f"{tensor.name} would have the shape {shape}, too many elements for generated contents")
     return TensorCase(shape, dtype, None if tensor.values is None else tensor.values.text)
 
 
@@ -256,7 +271,7 @@ def constructed(entry: OpEntry, case: WorkloadCase) -> object:
     values = {found.name: case.known[found.name] for found in entry.signature.parameters if found.tensor is None}
     for name, value in case.parameters.items():
         if isinstance(value, TensorCase):
-            values[name] = torch.empty(value.shape, dtype=value.dtype, device="meta")
+            values[name] = _empty(value, "meta")
     missing = {found.name: None for found in entry.signature.parameters if found.name not in values}
     return SimpleNamespace(**values, **missing)
 
@@ -277,7 +292,10 @@ def metadata(entry: OpEntry, case: WorkloadCase) -> dict[str, torch.Tensor]:
         contents = run(lambda call=call, arguments=arguments: GENERATORS[call.function](*arguments))  # type: ignore[misc]
         if not isinstance(contents, torch.Tensor) or tuple(contents.shape) != expected.shape:
             raise ExpressionError(f"{tensor.name}: {tensor.values.text} gives another shape than {expected.shape}")
-        made[tensor.name] = contents.to(expected.dtype)
+        kept = contents.to(expected.dtype)
+        if not torch.equal(kept.to(contents.dtype), contents):
+            raise ExpressionError(f"{tensor.name}: {tensor.values.text} gives values that {expected.dtype} cannot hold")
+        made[tensor.name] = kept
     return made
 
 
@@ -305,13 +323,18 @@ def _holds(tree: Expression, subject: torch.Tensor, contents: Mapping[str, torch
     return run(lambda: PREDICATES[tree.function](subject, *arguments)) is True
 
 
+def _empty(case: TensorCase, device: str) -> torch.Tensor:
+    try:
+        return torch.empty(case.shape, dtype=case.dtype, device=device)
+    except (RuntimeError, TypeError, OverflowError) as error:
+        raise ExpressionError(f"there is no tensor of the shape {case.shape}") from error
+
+
 def meta_call(plan: SignaturePlan, case: WorkloadCase) -> SignatureCall:
     """Return the record of a case called with meta tensors."""
     construction = plan.check_construction(constructed(plan.entry, case))
     tensors = [
-        None
-        if tensor is None
-        else torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu" if declared.device == "cpu" else "meta")
+        None if tensor is None else _empty(tensor, "cpu" if declared.device == "cpu" else "meta")
         for tensor, declared in zip(case.tensors.values(), plan.entry.signature.inputs, strict=True)
     ]
     buffers = {}
@@ -321,5 +344,5 @@ def meta_call(plan: SignaturePlan, case: WorkloadCase) -> SignatureCall:
             plan.entry.signature, msgspec.structs.replace(outputs[0], name="out"), case.branch, case.known
         )
         if case_of_out is not None:
-            buffers["out"] = torch.empty(case_of_out.shape, dtype=case_of_out.dtype, device="meta")
+            buffers["out"] = _empty(case_of_out, "meta")
     return plan.check_call(construction, *tensors, **buffers)

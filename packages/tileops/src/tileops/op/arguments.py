@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
-from tileops.errors import ArgumentError
+from tileops.errors import ArgumentError, LayoutError
 
 if TYPE_CHECKING:
     from tileops.manifest.plan import SignaturePlan
@@ -46,8 +46,8 @@ def wrong_construction(
             f"{name}: {unknown[0]}: expected parameters ({text}), received the keyword {unknown[0]!r}; {mend}"
         )
     return ArgumentError(
-        f"{name}: {reason}; expected parameters ({text}), received {len(args)} positional and the keywords "
-        f"{sorted(kwargs)}; construct it as {name}({text})"
+        f"{name}: {reason}; expected parameters ({text}), "
+        f"received {len(args)} positional and the keywords {sorted(kwargs)}; construct it as {name}({text})"
     )
 
 
@@ -74,23 +74,38 @@ def refuse_arguments(
         )
     if excess:
         raise ArgumentError(
-            f"{name}: expected at most {len(plan.inputs)} arguments ({accepted}), received "
-            f"{len(values) + len(excess)}; {mend}"
+            f"{name}: expected at most {len(plan.inputs)} arguments ({accepted}), "
+            f"received {len(values) + len(excess)}; {mend}"
         )
     for item, value in zip(plan.inputs, values, strict=True):
         if value is MISSING:
             raise ArgumentError(f"{name}: {item}: expected a tensor, received nothing; {mend}")
         if not (isinstance(value, Tensor) or (value is None and item not in plan.required_inputs)):
             raise not_a_tensor(name, item, value)
+        if value is not None:
+            require_strided(name, item, value)
     if not (out is None or isinstance(out, Tensor)):
         raise not_a_tensor(name, "out", out)
+    if out is not None:
+        require_strided(name, "out", out)
+
+
+def require_strided(name: str, item: str, value: Tensor) -> None:
+    """Raise LayoutError for a sparse, nested or otherwise packed tensor, whose elements have no strides."""
+    if value.layout is not torch.strided or value.is_nested:
+        layout = "nested" if value.is_nested else str(value.layout).removeprefix("torch.")
+        raise LayoutError(
+            f"{name}: {item}: expected a strided tensor, received layout {layout}; "
+            f"pass {item} as a dense tensor, with to_dense() where it is sparse "
+            "and to_padded_tensor() where it is nested"
+        )
 
 
 def not_a_tensor(name: str, item: str, value: Any) -> ArgumentError:
     """The error for an argument that is no tensor."""
     return ArgumentError(
-        f"{name}: {item}: expected a torch.Tensor, received {type(value).__name__}; pass torch.as_tensor({item}) on "
-        "the call's device"
+        f"{name}: {item}: expected a torch.Tensor, received {type(value).__name__}; "
+        f"pass torch.as_tensor({item}) on the call's device"
     )
 
 

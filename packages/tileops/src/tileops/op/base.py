@@ -13,7 +13,7 @@ from typing_extensions import deprecated
 
 from tileops.backend.discovery import Discovery
 from tileops.backend.process import PROCESS
-from tileops.errors import NoCallError
+from tileops.errors import NoCallError, ParameterError
 from tileops.manifest import registry
 from tileops.manifest.model import OpEntry
 from tileops.manifest.plan import SignaturePlan, build_plan
@@ -137,8 +137,8 @@ class Op:
     def forward(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ARG002 - for overrides
         """The computation: what a subclass writes. It runs once the signature check has passed."""
         raise ContractTypeError(
-            f"{type(self).__name__}: forward is missing; expected a method that takes the signature's inputs, received "
-            "none; define forward in the op class"
+            f"{type(self).__name__}: forward is missing; expected a method that takes the signature's inputs, "
+            "received none; define forward in the op class"
         )
 
     @property
@@ -152,8 +152,8 @@ class Op:
         record = self._running.last_call
         if record is None:
             raise NoCallError(
-                f"{type(self).__name__}: last_call: expected a completed call, received none; call the op before "
-                "reading its record"
+                f"{type(self).__name__}: last_call: expected a completed call, received none; "
+                "call the op before reading its record"
             )
         return record
 
@@ -247,6 +247,20 @@ class Op:
         """The code generated from this op's manifest entry."""
         return cls._plan.source
 
+    def __setattr__(self, name: str, value: object) -> None:
+        """Refuse a new value for a parameter that construction has settled: calls and compiled graphs rest on it."""
+        if "_construction" in self.__dict__ and name in self._construction.values.parameters:
+            raise ParameterError(
+                f"{type(self).__name__}: {name}: expected the value given at construction, received {value!r} later; "
+                f"construct another {type(self).__name__}"
+            )
+        super().__setattr__(name, value)
+
+    def __repr__(self) -> str:
+        """The constructor's call, with the settled parameters."""
+        given = ", ".join(f"{name}={value!r}" for name, value in self._construction.values.parameters.items())
+        return f"{type(self).__name__}({given})"
+
     def __reduce__(self) -> tuple[Any, ...]:
         fresh = {"_construction", "_binding", "_running", "_instance_key", "_effects"}
         state = {name: value for name, value in self.__dict__.items() if name not in fresh}
@@ -262,8 +276,8 @@ class Op:
         table = self._construction.tables.get(interface)
         if table is None:
             raise OpNotAvailableError(
-                f"{type(self).__name__}: interface: expected one of {sorted(self._construction.tables)}, received "
-                f"{interface!r}; name an interface that the op class declares in interfaces"
+                f"{type(self).__name__}: interface: expected one of {sorted(self._construction.tables)}, "
+                f"received {interface!r}; name an interface that the op class declares in interfaces"
             )
         return table
 
@@ -278,6 +292,6 @@ def _rebuild(cls: type[Op], target: str | None) -> Op:
 def _without_entry(cls: type[Op]) -> ContractTypeError:
     """The error for constructing a class that no manifest entry describes."""
     return ContractTypeError(
-        f"{cls.__name__}: entry: expected a manifest entry of this name, received none; construct an op class that "
-        "derives from it, or give the class an entry= of its own"
+        f"{cls.__name__}: entry: expected a manifest entry of this name, received none; "
+        "construct an op class that derives from it, or give the class an entry= of its own"
     )

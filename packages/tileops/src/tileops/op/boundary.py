@@ -20,7 +20,7 @@ from torch import Tensor
 from tileops.op.arguments import MISSING, is_meta_call, refuse_arguments
 from tileops.op.boundary_source import boundary_source, written_arguments
 from tileops.op.call import check_signature, empty_result, report, run_call
-from tileops.op.gradients import forward_only
+from tileops.op.gradients import forward_only, in_forward_mode, refuse_tangents
 from tileops.op.keys import instance
 from tileops.op.naming import operator_name
 
@@ -145,6 +145,9 @@ def _compile(source: str, op_name: str, plan: SignaturePlan, names: tuple[str, .
         "MISSING": MISSING,
         "Tensor": Tensor,
         "is_grad_enabled": torch.is_grad_enabled,
+        "strided": torch.strided,
+        "in_forward_mode": in_forward_mode,
+        "refuse_tangents": partial(refuse_tangents, op_name),
         "refuse_arguments": partial(refuse_arguments, op_name, plan),
     }
     for number, (name, branch) in enumerate(zip(names, plan.branches, strict=True)):

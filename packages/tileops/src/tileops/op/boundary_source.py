@@ -20,13 +20,15 @@ def boundary_source(plan: SignaturePlan) -> str:
     optional = [name for name in names if name not in plan.required_inputs] + ["out"] * buffered
     parameters = [f"{name}=MISSING" if name in required else f"{name}=None" for name in names]
     wrong = ["excess", "unknown"]
-    wrong += [f"not isinstance({name}, Tensor)" for name in required]
-    wrong += [f"not ({name} is None or isinstance({name}, Tensor))" for name in optional]
+    wrong += [f"not (isinstance({name}, Tensor) and {name}.layout is strided)" for name in required]
+    wrong += [f"not ({name} is None or (isinstance({name}, Tensor) and {name}.layout is strided))" for name in optional]
     settled = ", ".join(names) + ","
     lines = [
         f"def _call_boundary(self, {', '.join(parameters)}, *excess{', out=None' * buffered}, **unknown):",
         f"    if {' or '.join(wrong)}:",
         f"        refuse_arguments(({settled}), {'out' if buffered else 'None'}, excess, unknown)",
+        "    if in_forward_mode():",
+        f"        refuse_tangents(({settled}))",
         f"    differentiate = is_grad_enabled() and ({_needs_gradient(required, optional)})",
     ]
     if len(plan.branches) == 1:

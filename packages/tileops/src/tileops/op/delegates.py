@@ -27,22 +27,22 @@ def hold(op: Op, stage: str, identity: Hashable, given: Op | None, parameters: M
     name, stages = type(op).__name__, op.delegate_types
     if stage not in stages:
         raise DelegateError(
-            f"{name}: stage: expected one of {list(stages)}, received {stage!r}; declare it in delegate_types, as the "
-            "manifest's composition does"
+            f"{name}: stage: expected one of {list(stages)}, received {stage!r}; "
+            "declare it in delegate_types, as the manifest's composition does"
         )
     try:
         held = op._running.delegates.get((stage, identity))
     except TypeError:
         raise DelegateError(
-            f"{name}: {stage}: expected an identity that can key a table, received {identity!r}; use numbers, "
-            "strings, dtypes and tuples"
+            f"{name}: {stage}: expected an identity that can key a table, received {identity!r}; "
+            "use numbers, strings, dtypes and tuples"
         ) from None
     if held is None:
         held = _hold_new(op, stage, identity, given, parameters)
     if given is not None and given is not held:
         raise DelegateError(
-            f"{name}: {stage}: expected the sub-op already held under {identity!r}, received another "
-            f"{type(given).__name__}; pass the same one, or another identity"
+            f"{name}: {stage}: expected the sub-op already held under {identity!r}, "
+            f"received another {type(given).__name__}; pass the same one, or another identity"
         )
     return held
 
@@ -84,8 +84,8 @@ def file_stages(op: Op, record: SignatureCall, completed: Sequence[tuple[Op, Sig
         stage = op._running.stages.get(id(sub_op))
         if stage is None:
             raise DelegateError(
-                f"{type(op).__name__}: forward: expected calls of held sub-ops alone, received one of "
-                f"{type(sub_op).__name__}; get the sub-op from self.delegate_for(stage, identity)"
+                f"{type(op).__name__}: forward: expected calls of held sub-ops alone, "
+                f"received one of {type(sub_op).__name__}; get the sub-op from self.delegate_for(stage, identity)"
             )
         stages[stage] = (*stages.get(stage, ()), call)
     return msgspec.structs.replace(record, stages=MappingProxyType(stages))
@@ -116,11 +116,11 @@ def _check_held(op: Op, stage: str, sub_op: object) -> None:
     if not isinstance(getattr(sub_op, "_running", None), RunningState) or sub_op is op:
         received = "the composite itself" if sub_op is op else type(sub_op).__name__
         raise DelegateError(
-            f"{name}: {stage}: expected another op instance, received {received}; pass an instance of an op class, and "
-            "call what is not an op directly"
+            f"{name}: {stage}: expected another op instance, received {received}; "
+            "pass an instance of an op class, and call what is not an op directly"
         )
     if (other := running.stages.get(id(sub_op), stage)) != stage:
         raise DelegateError(
-            f"{name}: {stage}: expected a sub-op of this stage alone, received the one that stage {other!r} "
-            "holds; pass a second instance"
+            f"{name}: {stage}: expected a sub-op of this stage alone, "
+            f"received the one that stage {other!r} holds; pass a second instance"
         )

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from tileops.errors import GradientError
 
@@ -26,6 +27,21 @@ def _refused(op_name: str) -> GradientError:
         "input with requires_grad=True; call it under torch.no_grad(), detach its inputs, or differentiate a reference "
         "implementation"
     )
+
+
+def in_forward_mode() -> bool:
+    """Whether forward-mode differentiation is under way, in which inputs may carry tangents."""
+    return forward_ad._current_level >= 0
+
+
+def refuse_tangents(op_name: str, tensors: Sequence[Tensor | None]) -> None:
+    """Raise GradientError when one of the tensors carries a tangent, which an operator would drop in silence."""
+    if any(tensor is not None and forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors):
+        raise GradientError(
+            f"{op_name}: a forward-mode derivative of its output is not defined; expected inputs without tangents, "
+            "received one with a tangent; call it outside torch.func.jvp and torch.autograd.forward_ad, or "
+            "differentiate a reference implementation"
+        )
 
 
 def _fake(gradient: Tensor, like: Tensor, op_name: str) -> Tensor:  # noqa: ARG001

@@ -41,10 +41,9 @@ def instance(key: str) -> Op:
     except KeyError:
         name = key.split("-", 1)[0]
         raise InstanceNotFoundError(
-            f"{name}: the compiled or exported graph calls instance {key}, expected that instance to be alive in this "
-            "process, "
-            f"received none; construct {name} with the same parameters, in the same order, before running the graph, "
-            "and keep it alive"
+            f"{name}: the compiled or exported graph calls instance {key}, "
+            "expected that instance to be alive in this process, received none; "
+            f"construct {name} with the same parameters, in the same order, before running the graph, and keep it alive"
         ) from None
 
 

@@ -1,0 +1,95 @@
+"""Call specs and kernel interfaces of the reduction family."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Protocol, TypeAlias
+
+import torch
+from torch import Tensor
+
+from tileops_kernels.calls import CallSpec
+from tileops_kernels.interface import InterfaceKey, KernelInterface
+
+Operation: TypeAlias = Literal["sum", "prod"]
+"""What two elements become when they are combined."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReduceCall(CallSpec):
+    """A reduction of some axes of a tensor by `operation`.
+
+    `dtype` is that of the elements, `result` that to which each is converted before it is combined, and in which the
+    result is returned. Neither shape nor axes are part of it: every kernel takes any.
+    """
+
+    operation: Operation
+    dtype: torch.dtype
+    result: torch.dtype
+
+
+class ReduceFwdInterface(KernelInterface, Protocol):
+    """Some axes of a tensor combined to one element each."""
+
+    request: ClassVar[type[CallSpec]] = ReduceCall
+
+    @abstractmethod
+    def forward(self, x: Tensor, axes: Sequence[int]) -> Tensor:
+        """Return the reduction in a new tensor.
+
+        x: any shape; `call.dtype`; contiguous, at any storage offset; on the call's device; not written. It may hold no
+        elements.
+        axes: the axes to reduce, counted from the front, distinct, in rising order; none of them reduces nothing.
+        Returns a new contiguous tensor of the other axes, in `call.result`. Elements are converted to `call.result`
+        first, combined in float32 (int64 for integers, which wrap), and rounded once; where nothing is reduced the
+        result is the identity, 0 for a sum and 1 for a product.
+        """
+        ...
+
+    def __call__(self, x: Tensor, axes: Sequence[int]) -> Tensor:
+        """Run `forward`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoftmaxCall(CallSpec):
+    """A softmax along one axis of a tensor.
+
+    `dtype` is that of the elements, `result` that to which each is converted first, and in which the result is
+    returned. Neither shape nor axis is part of it: every kernel takes any.
+    """
+
+    dtype: torch.dtype
+    result: torch.dtype
+
+
+class SoftmaxFwdInterface(KernelInterface, Protocol):
+    """`exp(x - max(x)) / sum(exp(x - max(x)))` along one axis."""
+
+    request: ClassVar[type[CallSpec]] = SoftmaxCall
+
+    @abstractmethod
+    def forward(self, x: Tensor, axis: int) -> Tensor:
+        """Return the softmax in a new tensor.
+
+        x: any shape of at least one axis; `call.dtype`; contiguous, at any storage offset; on the call's device; not
+        written. It may hold no elements.
+        axis: the axis along which results sum to one, counted from the front.
+        Returns a new contiguous tensor of x's shape in `call.result`. Elements are converted to `call.result` first;
+        everything else is float32 and rounded once. Where the axis holds NaN, plus infinity or nothing but minus
+        infinity, its results are NaN.
+        """
+        ...
+
+    def __call__(self, x: Tensor, axis: int) -> Tensor:
+        """Run `forward`."""
+        ...
+
+
+REDUCE: InterfaceKey[ReduceCall, ReduceFwdInterface] = InterfaceKey("reduce", ReduceFwdInterface, ReduceCall)
+"""The interface through which `SumFwdOp` and `ProdFwdOp` call their kernel."""
+
+SOFTMAX: InterfaceKey[SoftmaxCall, SoftmaxFwdInterface] = InterfaceKey("softmax", SoftmaxFwdInterface, SoftmaxCall)
+"""The interface through which `SoftmaxFwdOp` calls its kernel."""

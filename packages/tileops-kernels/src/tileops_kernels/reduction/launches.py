@@ -1,0 +1,69 @@
+"""What the reduction family's kernel types share: dtypes, launch settings of columns, and views that programs take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+FLOATS = {torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float32: "float32"}
+"""The floating-point dtypes of the family, with TileLang's names for them."""
+
+INTEGERS = {
+    torch.bool: "bool",
+    torch.uint8: "uint8",
+    torch.int8: "int8",
+    torch.int16: "int16",
+    torch.int32: "int32",
+    torch.int64: "int64",
+}
+"""The other dtypes whose elements can be combined."""
+
+ACCESS_BYTES = 16
+"""The most that one thread moves in one access; addresses must be multiples of it."""
+WIDEST = 8
+"""The most elements of one access, each of which is an accumulator of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnSettings:
+    """Launch settings of columns: elements of an access, threads across vectors and down one, its rows at a time."""
+
+    vector: int
+    across: int
+    down: int
+    unroll: int
+
+
+def column_settings(columns: int, reduced: int, vector: int, sm_count: int) -> ColumnSettings:
+    """One thread for a vector of columns where there are plenty of them or they are short, else eight that share it."""
+    if reduced < 16 or columns // vector >= 512 * sm_count:
+        return ColumnSettings(vector=vector, across=256, down=1, unroll=4)
+    return ColumnSettings(vector=vector, across=32, down=8, unroll=4)
+
+
+def vector_width(length: int, tensor: Tensor) -> int:
+    """Elements of the widest access to `tensor`, where the address allows it and it divides `length`; else 1."""
+    vector = min(WIDEST, ACCESS_BYTES // tensor.element_size())
+    return vector if length % vector == 0 and tensor.data_ptr() % ACCESS_BYTES == 0 else 1
+
+
+def rows_view(tensor: Tensor, outer: int, reduced: int, vector: int) -> Tensor:
+    """A contiguous tensor as `[outer, reduced / vector, vector]`, with the strides that programs check."""
+    return tensor.as_strided((outer, reduced // vector, vector), (reduced, vector, 1))
+
+
+def columns_view(tensor: Tensor, outer: int, reduced: int, inner: int, vector: int) -> Tensor:
+    """A contiguous tensor as `[outer, reduced, inner / vector, vector]`, with the strides that programs check."""
+    return tensor.as_strided((outer, reduced, inner // vector, vector), (reduced * inner, inner, vector, 1))
+
+
+def spelled(dtypes: dict[torch.dtype, str]) -> str:
+    """The names of dtypes, as reasons of refusal list them."""
+    return ", ".join(dtypes.values())
+
+
+def bare(dtype: torch.dtype) -> str:
+    """A dtype without `torch.`."""
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,96 @@
+"""How a reduction of any axes is done in passes over `[outer, reduced, inner]`, a view of what the last pass left."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+SHORT = 16
+"""Elements that a part of a reduced axis has at least."""
+FEW = 4
+"""Parts of a spread's length whose elements are few enough to be reduced in one pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One reduction of a contiguous `[outer, reduced, inner]` to `[outer, inner]`."""
+
+    outer: int
+    reduced: int
+    inner: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How far a device spreads one pass.
+
+    A pass is split until it has `slices` outer slices, or `columns` results where columns of a slice are spread too
+    (None where they stay together), but not into parts of fewer than `part` elements. Columns that together are
+    narrower than `width` are laid side by side.
+    """
+
+    slices: int
+    columns: int | None
+    part: int
+    width: int
+
+
+@lru_cache(maxsize=4096)
+def passes(shape: tuple[int, ...], axes: tuple[int, ...], spread: Spread) -> tuple[Pass, ...]:
+    """The passes that reduce `axes` of a contiguous tensor of `shape`, which holds elements.
+
+    Neighbouring axes of one kind are one; the longest reduced run goes first, so that the others find little left.
+    There is always one pass, which reduces an axis of length one where `axes` does not say more.
+    """
+    runs = _runs(shape, axes)
+    found: list[Pass] = []
+    while any(reduced for _, reduced in runs):
+        place = max(range(len(runs)), key=lambda index: runs[index][0] if runs[index][1] else -1)
+        outer, inner = (math.prod(extent for extent, _ in part) for part in (runs[:place], runs[place + 1 :]))
+        found.extend(_split(Pass(outer, runs[place][0], inner), spread))
+        runs = _merged([*runs[:place], *runs[place + 1 :]])
+    return tuple(found) or (Pass(1, 1, math.prod(shape)),)
+
+
+def _runs(shape: Sequence[int], axes: Sequence[int]) -> list[tuple[int, bool]]:
+    """The axes longer than one, as extents of alternately kept and reduced runs."""
+    return _merged([(extent, place in axes) for place, extent in enumerate(shape) if extent != 1])
+
+
+def _merged(runs: Sequence[tuple[int, bool]]) -> list[tuple[int, bool]]:
+    merged: list[tuple[int, bool]] = []
+    for extent, reduced in runs:
+        if merged and merged[-1][1] == reduced:
+            merged[-1] = (merged[-1][0] * extent, reduced)
+        else:
+            merged.append((extent, reduced))
+    return merged
+
+
+def _split(whole: Pass, spread: Spread) -> tuple[Pass, ...]:
+    """`whole`, or passes in its place: parts of the reduced axis first, then what the parts gave."""
+    outer, reduced, inner = whole.outer, whole.reduced, whole.inner
+    most = reduced // SHORT
+    if 1 < inner < spread.width and (beside := _divisor(reduced, -(-spread.width // inner), most)) > 1:
+        return *_split(Pass(outer, reduced // beside, beside * inner), spread), Pass(outer, beside, inner)
+    if outer * reduced * inner <= FEW * spread.part:
+        wanted = 1
+    elif inner == 1 or spread.columns is None:
+        wanted = -(-spread.slices // outer)
+    else:
+        wanted = -(-spread.columns // (outer * inner))
+    parts = _divisor(reduced, min(wanted, reduced * inner // spread.part), most)
+    if parts == 1:
+        return (whole,)
+    return Pass(outer * parts, reduced // parts, inner), Pass(outer, parts, inner)
+
+
+def _divisor(value: int, wanted: int, most: int) -> int:
+    """The divisor of `value` nearest above `wanted`, up to twice that and to `most`; else nearest below; else 1."""
+    if wanted <= 1:
+        return 1
+    upwards = range(wanted, min(most, 2 * wanted) + 1)
+    downwards = range(min(wanted, most), 1, -1)
+    return next((divisor for divisor in (*upwards, *downwards) if value % divisor == 0), 1)

@@ -1,0 +1,108 @@
+"""Reductions on CUDA: rows that lie together, and columns that lie side by side.
+
+Elements are rounded to `through`, widened to an accumulator (float32, or int64 for int64) and combined by `operation`;
+the result is rounded once to `target`. Every size is dynamic and offsets are 64 bits wide.
+"""
+
+import tilelang.language as T  # noqa: N812
+
+from tileops_kernels.macros.combining import accumulator, combine, identity, widened
+from tileops_kernels.macros.cuda_rows import combine_over_lanes, warps_of
+
+
+def reduce_rows(operation, source, through, target, vector, lanes, rows, unroll):
+    """Each row to one value; parameters X (outer, vectors, vector), Y (outer,).
+
+    A block of `rows * lanes` threads takes `rows` rows; a thread reads `unroll` vectors before it combines them.
+    """
+    outer, vectors = T.dynamic("outer", "int64"), T.dynamic("vectors", "int64")
+    wide = accumulator(through)
+
+    @T.macro
+    def read_chunk(X, row, lane, c, x):
+        for k in T.unroll(unroll):
+            j = (c * unroll + k) * lanes + lane
+            if row < outer and j < vectors:
+                for v in T.vectorized(vector):
+                    x[k, v] = X[row, j, v]
+
+    @T.macro
+    def combine_chunk(row, lane, c, x, totals):
+        for k in T.unroll(unroll):
+            if row < outer and (c * unroll + k) * lanes + lane < vectors:
+                for v in T.unroll(vector):
+                    totals[v] = combine(operation, totals[v], widened(x[k, v], source, through))
+
+    @T.prim_func
+    def program(X: T.Tensor[(outer, vectors, vector), source], Y: T.Tensor[(outer,), target]):
+        with T.Kernel(T.ceildiv(outer, rows), threads=rows * lanes) as block:
+            thread = T.get_thread_binding(0)
+            slot, lane = thread // lanes, thread % lanes
+            row = T.cast(block, "int64") * rows + slot
+            x = T.alloc_local((unroll, vector), source)
+            totals = T.alloc_local((vector,), wide)
+            partial = T.alloc_shared((rows, warps_of(lanes)), wide)
+            for v in T.unroll(vector):
+                totals[v] = identity(operation, wide)
+            for c in T.serial(T.ceildiv(vectors, lanes * unroll)):
+                read_chunk(X, row, lane, c, x)
+                combine_chunk(row, lane, c, x, totals)
+            for v in T.unroll(vector - 1):
+                totals[0] = combine(operation, totals[0], totals[v + 1])
+            combine_over_lanes(operation, totals, partial, slot, lane, lanes)
+            if row < outer and lane == 0:
+                Y[row] = T.cast(totals[0], target)
+
+    return program
+
+
+def reduce_columns(operation, source, through, target, vector, across, down, unroll):
+    """Each column to one value; parameters X (outer, reduced, vectors, vector), Y (outer, vectors, vector).
+
+    Threads run over the vectors of all outer slices, `across` of them in a block; `down` threads share a vector and
+    read `unroll` of its rows at a time.
+    """
+    outer, reduced, vectors = T.dynamic("outer", "int64"), T.dynamic("reduced", "int64"), T.dynamic("vectors", "int64")
+    wide = accumulator(through)
+
+    @T.macro
+    def combine_rows(X, place, j, first, x, totals):
+        for k in T.unroll(unroll):
+            if place < outer and first + k * down < reduced:
+                for v in T.vectorized(vector):
+                    x[k, v] = X[place, first + k * down, j, v]
+        for k in T.unroll(unroll):
+            if place < outer and first + k * down < reduced:
+                for v in T.unroll(vector):
+                    totals[v] = combine(operation, totals[v], widened(x[k, v], source, through))
+
+    @T.prim_func
+    def program(X: T.Tensor[(outer, reduced, vectors, vector), source], Y: T.Tensor[(outer, vectors, vector), target]):
+        with T.Kernel(T.ceildiv(outer * vectors, across), threads=across * down) as block:
+            thread = T.get_thread_binding(0)
+            slot, lane = thread // across, thread % across
+            index = T.cast(block, "int64") * across + lane
+            place, j = T.truncdiv(index, vectors), T.truncmod(index, vectors)
+            x = T.alloc_local((unroll, vector), source)
+            y = T.alloc_local((vector,), target)
+            totals = T.alloc_local((vector,), wide)
+            partial = T.alloc_shared((down, across, vector), wide)
+            for v in T.unroll(vector):
+                totals[v] = identity(operation, wide)
+            for c in T.serial(T.ceildiv(reduced, down * unroll)):
+                combine_rows(X, place, j, c * (down * unroll) + slot, x, totals)
+            if down > 1:
+                for v in T.unroll(vector):
+                    partial[slot, lane, v] = totals[v]
+                T.sync_threads()
+                if slot == 0:
+                    for other in T.serial(down - 1):
+                        for v in T.unroll(vector):
+                            totals[v] = combine(operation, totals[v], partial[other + 1, lane, v])
+            if slot == 0 and place < outer:
+                for v in T.unroll(vector):
+                    y[v] = T.cast(totals[v], target)
+                for v in T.vectorized(vector):
+                    Y[place, j, v] = y[v]
+
+    return program

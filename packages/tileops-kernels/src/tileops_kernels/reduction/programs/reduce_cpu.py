@@ -1,0 +1,151 @@
+"""Reductions on a CPU: rows that lie together, and columns that lie side by side.
+
+The elements of a block are combined in a tree, some blocks to a partial result, and partial results to the whole, so
+that the error of a long sum stays small.
+Every size is dynamic; callers pass the sizes in alphabetical order.
+"""
+
+import tilelang.language as T  # noqa: N812
+
+from tileops_kernels.build.launcher import RowSplit
+from tileops_kernels.macros.combining import accumulator, combine, identity
+from tileops_kernels.macros.cpu_blocks import BLOCK, LANES, load_elements, storage_dtype, store_elements
+
+CHUNK = 32
+"""Blocks of a row that are combined before they join what came earlier; of columns it is eight times as many rows."""
+
+COLUMNS = 1024
+"""Columns that are combined side by side: with 256, rows of 4096 float32 were fetched four times as slowly."""
+
+
+def reduce_rows(operation, source, through, target):
+    """Each row to one value; parameters X (outer, 1, reduced), Y (outer, 1, 1); sizes outer, reduced."""
+    outer, reduced = T.dynamic("outer", "int64"), T.dynamic("reduced", "int64")
+    wide = accumulator(through)
+
+    @T.macro
+    def fold(x, half):
+        for k in T.serial(half):
+            x[k] = combine(operation, x[k], x[half + k])
+
+    @T.macro
+    def combine_block(X, row, column, x, floats, bits, partial):
+        load_elements(X, (row, 0), column, x, floats, bits, BLOCK, source, through)
+        fold(x, BLOCK // 2)
+        fold(x, BLOCK // 4)
+        fold(x, BLOCK // 8)
+        for lane in T.serial(LANES):
+            partial[lane] = combine(operation, partial[lane], x[lane])
+
+    @T.macro
+    def combine_rest(X, row, column, x, floats, bits, partial, width):
+        load_elements(X, (row, 0), column, x, floats, bits, width, source, through)
+        for k in T.serial(width // LANES):
+            for lane in T.serial(LANES):
+                partial[lane] = combine(operation, partial[lane], x[k * LANES + lane])
+        for lane in T.serial(width % LANES):
+            partial[lane] = combine(operation, partial[lane], x[width // LANES * LANES + lane])
+
+    @T.macro
+    def bring_in(partial, totals):
+        for lane in T.serial(LANES):
+            totals[lane] = combine(operation, totals[lane], partial[lane])
+            partial[lane] = identity(operation, wide)
+
+    @T.macro
+    def combine_row(X, row, x, floats, bits, partial, totals):
+        for lane in T.serial(LANES):
+            totals[lane] = identity(operation, wide)
+            partial[lane] = identity(operation, wide)
+        for c in T.serial(reduced // (CHUNK * BLOCK)):
+            for b in T.serial(CHUNK):
+                combine_block(X, row, (c * CHUNK + b) * BLOCK, x, floats, bits, partial)
+            bring_in(partial, totals)
+        for b in T.serial(reduced // BLOCK % CHUNK):
+            start = (reduced // (CHUNK * BLOCK) * CHUNK + b) * BLOCK
+            combine_block(X, row, start, x, floats, bits, partial)
+        combine_rest(X, row, reduced // BLOCK * BLOCK, x, floats, bits, partial, reduced % BLOCK)
+        bring_in(partial, totals)
+        for lane in T.serial(LANES - 1):
+            totals[0] = combine(operation, totals[0], totals[lane + 1])
+
+    @T.macro
+    def combine_short_row(X, row, x, floats, bits, totals):
+        # the remainder is the row: a size given to a macro as it stands would take the name of the macro's parameter
+        load_elements(X, (row, 0), 0, x, floats, bits, reduced % LANES, source, through)
+        totals[0] = identity(operation, wide)
+        for k in T.serial(reduced):
+            totals[0] = combine(operation, totals[0], x[k])
+
+    @T.prim_func
+    def program(
+        X: T.Tensor[(outer, 1, reduced), storage_dtype(source)], Y: T.Tensor[(outer, 1, 1), storage_dtype(target)]
+    ):
+        with T.Kernel(outer) as row:
+            x = T.alloc_local((BLOCK,), wide)
+            floats = T.alloc_local((BLOCK,), "float32")
+            bits = T.alloc_local((1, BLOCK), "int16")
+            partial = T.alloc_local((LANES,), wide)
+            totals = T.alloc_local((LANES,), wide)
+            if reduced < LANES:
+                combine_short_row(X, row, x, floats, bits, totals)
+            else:
+                combine_row(X, row, x, floats, bits, partial, totals)
+            store_elements(totals, Y, (row, 0), 0, 1, target)
+
+    return program, RowSplit("outer", {"X": "reduced", "Y": 1}, work="reduced")
+
+
+def reduce_columns(operation, source, through, target):
+    """Each column to one value; parameters X (outer, reduced, inner), Y (outer, 1, inner).
+
+    Sizes are inner, outer, reduced.
+    """
+    outer, reduced, inner = T.dynamic("outer", "int64"), T.dynamic("reduced", "int64"), T.dynamic("inner", "int64")
+    wide = accumulator(through)
+    rows = 8 * CHUNK
+
+    @T.macro
+    def combine_row(X, row, column, x, floats, bits, partial, width):
+        load_elements(X, row, column, x, floats, bits, width, source, through)
+        for k in T.serial(width):
+            partial[k] = combine(operation, partial[k], x[k])
+
+    @T.macro
+    def bring_in(partial, totals, width):
+        for k in T.serial(width):
+            totals[k] = combine(operation, totals[k], partial[k])
+            partial[k] = identity(operation, wide)
+
+    @T.macro
+    def combine_columns(X, Y, start, x, floats, bits, partial, totals, width):
+        for k in T.serial(width):
+            totals[k] = identity(operation, wide)
+            partial[k] = identity(operation, wide)
+        for c in T.serial(reduced // rows):
+            for i in T.serial(rows):
+                combine_row(X, (start[0], c * rows + i), start[1], x, floats, bits, partial, width)
+            bring_in(partial, totals, width)
+        for i in T.serial(reduced % rows):
+            combine_row(X, (start[0], reduced // rows * rows + i), start[1], x, floats, bits, partial, width)
+        bring_in(partial, totals, width)
+        store_elements(totals, Y, (start[0], 0), start[1], width, target)
+
+    @T.prim_func
+    def program(
+        X: T.Tensor[(outer, reduced, inner), storage_dtype(source)],
+        Y: T.Tensor[(outer, 1, inner), storage_dtype(target)],
+    ):
+        with T.Kernel(outer) as place:
+            x = T.alloc_local((COLUMNS,), wide)
+            floats = T.alloc_local((COLUMNS,), "float32")
+            bits = T.alloc_local((1, COLUMNS), "int16")
+            partial = T.alloc_local((COLUMNS,), wide)
+            totals = T.alloc_local((COLUMNS,), wide)
+            for b in T.serial(inner // COLUMNS):
+                combine_columns(X, Y, (place, b * COLUMNS), x, floats, bits, partial, totals, COLUMNS)
+            combine_columns(
+                X, Y, (place, inner // COLUMNS * COLUMNS), x, floats, bits, partial, totals, inner % COLUMNS
+            )
+
+    return program, RowSplit("outer", {"X": "reduced * inner", "Y": "inner"}, work="reduced * inner")

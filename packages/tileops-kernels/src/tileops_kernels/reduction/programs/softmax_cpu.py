@@ -1,0 +1,123 @@
+"""Softmax on a CPU: rows that lie together and columns that lie side by side, each read three times from the cache.
+
+Every size is dynamic; callers pass the sizes in alphabetical order.
+"""
+
+import tilelang.language as T  # noqa: N812
+
+from tileops_kernels.build.launcher import RowSplit
+from tileops_kernels.macros.combining import LOWEST
+from tileops_kernels.macros.cpu_blocks import BLOCK, LANES, load_elements, storage_dtype, store_block
+
+
+def softmax_rows(source, through, target):
+    """Rows; parameters X and Y (outer, 1, reduced); sizes outer, reduced."""
+    outer, reduced = T.dynamic("outer", "int64"), T.dynamic("reduced", "int64")
+
+    @T.macro
+    def greatest(X, row, column, x, bits, largest, width):
+        load_elements(X, (row, 0), column, x, x, bits, width, source, through)
+        for k in T.serial(width // LANES):
+            for lane in T.serial(LANES):
+                largest[lane] = T.max(x[k * LANES + lane], largest[lane])
+        for lane in T.serial(width % LANES):
+            largest[lane] = T.max(x[width // LANES * LANES + lane], largest[lane])
+
+    @T.macro
+    def exponentials(X, row, column, x, bits, largest, width):
+        load_elements(X, (row, 0), column, x, x, bits, width, source, through)
+        for k in T.serial(width):
+            x[k] = T.exp(x[k] - largest[0])
+
+    @T.macro
+    def add(x, sums, width):
+        for k in T.serial(width // LANES):
+            for lane in T.serial(LANES):
+                sums[lane] += x[k * LANES + lane]
+        for lane in T.serial(width % LANES):
+            sums[lane] += x[width // LANES * LANES + lane]
+
+    @T.macro
+    def write(Y, row, column, x, sums, width):
+        for k in T.serial(width):
+            x[k] = x[k] / sums[0]
+        store_block(x, Y, (row, 0), column, width, target)
+
+    @T.prim_func
+    def program(
+        X: T.Tensor[(outer, 1, reduced), storage_dtype(source)],
+        Y: T.Tensor[(outer, 1, reduced), storage_dtype(target)],
+    ):
+        with T.Kernel(outer) as row:
+            x = T.alloc_local((BLOCK,), "float32")
+            bits = T.alloc_local((1, BLOCK), "int16")
+            largest = T.alloc_local((LANES,), "float32")
+            sums = T.alloc_local((LANES,), "float32")
+            for lane in T.serial(LANES):
+                largest[lane] = T.float32(LOWEST)
+                sums[lane] = T.float32(0)
+            for b in T.serial(reduced // BLOCK):
+                greatest(X, row, b * BLOCK, x, bits, largest, BLOCK)
+            greatest(X, row, reduced // BLOCK * BLOCK, x, bits, largest, reduced % BLOCK)
+            for lane in T.serial(LANES - 1):
+                largest[0] = T.max(largest[0], largest[lane + 1])
+            for b in T.serial(reduced // BLOCK):
+                exponentials(X, row, b * BLOCK, x, bits, largest, BLOCK)
+                add(x, sums, BLOCK)
+            exponentials(X, row, reduced // BLOCK * BLOCK, x, bits, largest, reduced % BLOCK)
+            add(x, sums, reduced % BLOCK)
+            for lane in T.serial(LANES - 1):
+                sums[0] += sums[lane + 1]
+            for b in T.serial(reduced // BLOCK):
+                exponentials(X, row, b * BLOCK, x, bits, largest, BLOCK)
+                write(Y, row, b * BLOCK, x, sums, BLOCK)
+            exponentials(X, row, reduced // BLOCK * BLOCK, x, bits, largest, reduced % BLOCK)
+            write(Y, row, reduced // BLOCK * BLOCK, x, sums, reduced % BLOCK)
+
+    return program, RowSplit("outer", {"X": "reduced", "Y": "reduced"}, work="reduced")
+
+
+def softmax_columns(source, through, target):
+    """Columns; parameters X and Y (outer, reduced, inner); sizes inner, outer, reduced."""
+    outer, reduced, inner = T.dynamic("outer", "int64"), T.dynamic("reduced", "int64"), T.dynamic("inner", "int64")
+
+    @T.macro
+    def exponentials(X, place, i, column, x, bits, largest, width):
+        load_elements(X, (place, i), column, x, x, bits, width, source, through)
+        for k in T.serial(width):
+            x[k] = T.exp(x[k] - largest[k])
+
+    @T.macro
+    def columns(X, Y, place, column, x, bits, largest, sums, width):
+        for k in T.serial(width):
+            largest[k] = T.float32(LOWEST)
+            sums[k] = T.float32(0)
+        for i in T.serial(reduced):
+            load_elements(X, (place, i), column, x, x, bits, width, source, through)
+            for k in T.serial(width):
+                largest[k] = T.max(x[k], largest[k])
+        for i in T.serial(reduced):
+            exponentials(X, place, i, column, x, bits, largest, width)
+            for k in T.serial(width):
+                sums[k] += x[k]
+        for i in T.serial(reduced):
+            exponentials(X, place, i, column, x, bits, largest, width)
+            for k in T.serial(width):
+                x[k] = x[k] / sums[k]
+            store_block(x, Y, (place, i), column, width, target)
+
+    @T.prim_func
+    def program(
+        X: T.Tensor[(outer, reduced, inner), storage_dtype(source)],
+        Y: T.Tensor[(outer, reduced, inner), storage_dtype(target)],
+    ):
+        with T.Kernel(outer) as place:
+            x = T.alloc_local((BLOCK,), "float32")
+            bits = T.alloc_local((1, BLOCK), "int16")
+            largest = T.alloc_local((BLOCK,), "float32")
+            sums = T.alloc_local((BLOCK,), "float32")
+            for b in T.serial(inner // BLOCK):
+                columns(X, Y, place, b * BLOCK, x, bits, largest, sums, BLOCK)
+            columns(X, Y, place, inner // BLOCK * BLOCK, x, bits, largest, sums, inner % BLOCK)
+
+    return program, RowSplit("outer", {"X": "reduced * inner", "Y": "reduced * inner"}, work="reduced * inner")

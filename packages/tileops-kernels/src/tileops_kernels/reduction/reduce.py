@@ -1,0 +1,230 @@
+"""Kernel types of sums and products: one on CUDA and one on CPU, each for every shape, axis and layout of axes."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import ClassVar, TypeAlias
+
+import torch
+from torch import Tensor
+
+from tileops_kernels.build import cpu, cuda
+from tileops_kernels.build.launcher import GRAIN, CPUFunction
+from tileops_kernels.build.program import Program
+from tileops_kernels.kernel import Kernel, KernelType
+from tileops_kernels.reduction.interfaces import ReduceCall, ReduceFwdInterface
+from tileops_kernels.reduction.launches import (
+    ACCESS_BYTES,
+    FLOATS,
+    INTEGERS,
+    WIDEST,
+    ColumnSettings,
+    bare,
+    column_settings,
+    columns_view,
+    rows_view,
+    spelled,
+    vector_width,
+)
+from tileops_kernels.reduction.passes import Pass, Spread, passes
+
+DTYPES = {**FLOATS, **INTEGERS}
+"""The dtypes of elements, with TileLang's names for them."""
+RESULTS = {**FLOATS, torch.int64: "int64"}
+"""The dtypes of results, with TileLang's names for them."""
+
+_CUDA_PROGRAMS = "tileops_kernels.reduction.programs.reduce"
+_CPU_PROGRAMS = "tileops_kernels.reduction.programs.reduce_cpu"
+_IDENTITIES = {"sum": 0, "prod": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class RowSettings:
+    """Launch settings of rows: elements of an access, threads of a row, rows of a block, accesses at a time."""
+
+    vector: int
+    lanes: int
+    rows: int
+    unroll: int
+
+
+Settings: TypeAlias = RowSettings | ColumnSettings
+
+
+def row_settings(reduced: int, vector: int) -> RowSettings:
+    """Four threads for the shortest rows, a warp for rows of up to eight accesses a thread, else a block."""
+    vectors = reduced // vector
+    if vectors <= 16:
+        return RowSettings(vector=vector, lanes=4, rows=32, unroll=4)
+    if vectors <= 256:
+        return RowSettings(vector=vector, lanes=32, rows=4, unroll=4)
+    return RowSettings(vector=vector, lanes=256, rows=1, unroll=4)
+
+
+def settings_of(each: Pass, vector: int, sm_count: int) -> Settings:
+    """The launch settings of one pass whose elements are read `vector` at a time."""
+    if each.inner == 1:
+        return row_settings(each.reduced, vector)
+    return column_settings(each.outer * each.inner, each.reduced, vector, sm_count)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The dtypes of one pass, by TileLang's names: of its elements, what they are rounded to first, of its results."""
+
+    source: str
+    through: str
+    target: str
+
+
+class _PassesKernel(Kernel[ReduceCall], ReduceFwdInterface):
+    """A reduction in passes; partial results between them are accumulators, and only the last pass rounds."""
+
+    def __init__(self, call: ReduceCall) -> None:
+        super().__init__(call)
+        self._wide = torch.int64 if call.result is torch.int64 else torch.float32
+        source = "uint8" if call.dtype is torch.bool else DTYPES[call.dtype]
+        result, wide = RESULTS[call.result], RESULTS[self._wide]
+        self.first = Step(source, result, result)
+        self.later = Step(wide, wide, result)
+        self._wide_name = wide
+
+    @classmethod
+    def refusal(cls, call: ReduceCall) -> str | None:
+        """None for the dtypes that both kernel types serve."""
+        if call.dtype not in DTYPES:
+            return f"combines {spelled(DTYPES)}, not {bare(call.dtype)}"
+        if call.result not in RESULTS:
+            return f"gives {spelled(RESULTS)}, not {bare(call.result)}"
+        return super().refusal(call)
+
+    def forward(self, x: Tensor, axes: Sequence[int]) -> Tensor:
+        """See `ReduceFwdInterface.forward`."""
+        call, shape = self.call, tuple(x.shape)
+        kept = [extent for axis, extent in enumerate(shape) if axis not in axes]
+        if x.numel() == 0:
+            return torch.full(kept, _IDENTITIES[call.operation], dtype=call.result, device=x.device)
+        y = torch.empty(kept, dtype=call.result, device=x.device)
+        planned = passes(shape, tuple(axes), self.spread())
+        source = x.view(torch.uint8) if x.dtype is torch.bool else x
+        step = self.first
+        for each in planned[:-1]:
+            target = torch.empty(each.outer * each.inner, dtype=self._wide, device=x.device)
+            self.run(each, replace(step, target=self._wide_name), source, target)
+            source, step = target, self.later
+        self.run(planned[-1], step, source, y)
+        return y
+
+    def steps(self) -> tuple[Step, ...]:
+        """The dtypes of every pass that a call can have: first or later, before others or last."""
+        both = (self.first, self.later)
+        return tuple(dict.fromkeys((*both, *(replace(step, target=self._wide_name) for step in both))))
+
+    @abstractmethod
+    def spread(self) -> Spread:
+        """How far the device spreads one pass."""
+        ...
+
+    @abstractmethod
+    def run(self, each: Pass, step: Step, source: Tensor, target: Tensor) -> None:
+        """Run one pass on contiguous tensors."""
+        ...
+
+
+class ReduceKernel(_PassesKernel):
+    """Sums and products on CUDA, for every shape."""
+
+    general: ClassVar[bool] = True
+
+    def __init__(self, call: ReduceCall) -> None:
+        super().__init__(call)
+        self._spread = Spread(slices=4 * call.sm_count, columns=1024 * call.sm_count, part=4096, width=256)
+        self._loaded: dict[tuple[Step, Settings], cuda.CUDAFunction] = {}
+
+    def programs(self) -> Sequence[Program]:
+        """Every pass's dtypes with every launch setting."""
+        found: list[Program] = []
+        for step in self.steps():
+            for vector in (min(WIDEST, ACCESS_BYTES // getattr(torch, step.source).itemsize), 1):
+                found += (self.program(step, row_settings(length * vector, vector)) for length in (1, 17, 257))
+                found += (self.program(step, column_settings(32, reduced, vector, 1)) for reduced in (1, 16))
+        return tuple(found)
+
+    def program(self, step: Step, settings: Settings) -> Program:
+        """The program of one pass."""
+        builder = "reduce_rows" if isinstance(settings, RowSettings) else "reduce_columns"
+        arguments = {"operation": self.call.operation, **asdict(step), **asdict(settings)}
+        return Program.of(_CUDA_PROGRAMS, builder, **arguments)
+
+    def spread(self) -> Spread:
+        """Four blocks of rows on each multiprocessor, or 1024 columns."""
+        return self._spread
+
+    def forward(self, x: Tensor, axes: Sequence[int]) -> Tensor:
+        """See `ReduceFwdInterface.forward`; the current device is what it was."""
+        with torch.cuda.device(x.device):
+            return super().forward(x, axes)
+
+    def run(self, each: Pass, step: Step, source: Tensor, target: Tensor) -> None:
+        """Launch one pass."""
+        outer, reduced, inner = each.outer, each.reduced, each.inner
+        vector = vector_width(reduced if inner == 1 else inner, source)
+        settings = settings_of(each, vector, self.call.sm_count)
+        run = self._loaded.get((step, settings)) or self._load(step, settings)
+        if inner == 1:
+            run(rows_view(source, outer, reduced, vector), target.as_strided((outer,), (1,)))
+        else:
+            results = rows_view(target, outer, inner, vector)
+            run(columns_view(source, outer, reduced, inner, vector), results)
+
+    def _load(self, step: Step, settings: Settings) -> cuda.CUDAFunction:
+        owner = f"{type(self).__name__} for {self.call}"
+        run = cuda.load(self.program(step, settings), arch=self.call.arch, owner=owner)
+        self._loaded[step, settings] = run
+        return run
+
+
+class ReduceCPUKernel(_PassesKernel):
+    """Sums and products on a CPU, for every shape; slices are shared among the threads that torch uses."""
+
+    devices: ClassVar[frozenset[str]] = frozenset({"cpu"})
+
+    def __init__(self, call: ReduceCall) -> None:
+        super().__init__(call)
+        self._loaded: dict[tuple[Step, bool], CPUFunction] = {}
+
+    @classmethod
+    def entry_for(cls, call: ReduceCall) -> tuple[Hashable, Callable[[], ReduceCPUKernel]]:
+        """One entry for all threads and all shapes."""
+        return (call.operation, call.dtype, call.result), partial(cls, call)
+
+    def programs(self) -> Sequence[Program]:
+        """Every pass's dtypes, on rows and on columns."""
+        return tuple(self.program(step, rows=rows) for step in self.steps() for rows in (True, False))
+
+    def program(self, step: Step, *, rows: bool) -> Program:
+        """The program of one pass."""
+        builder = "reduce_rows" if rows else "reduce_columns"
+        return Program.of(_CPU_PROGRAMS, builder, operation=self.call.operation, **asdict(step))
+
+    def spread(self) -> Spread:
+        """A slice for each thread, worth waking it."""
+        return Spread(slices=torch.get_num_threads(), columns=None, part=GRAIN, width=256)
+
+    def run(self, each: Pass, step: Step, source: Tensor, target: Tensor) -> None:
+        """Run one pass; programs take their sizes in alphabetical order."""
+        key = step, each.inner == 1
+        run = self._loaded.get(key) or self._load(*key)
+        sizes = (each.outer, each.reduced) if each.inner == 1 else (each.inner, each.outer, each.reduced)
+        run(source.data_ptr(), target.data_ptr(), *sizes, torch.get_num_threads())
+
+    def _load(self, step: Step, rows: bool) -> CPUFunction:
+        run = cpu.load(self.program(step, rows=rows), owner=f"{type(self).__name__} for {self.call}")
+        self._loaded[step, rows] = run
+        return run
+
+
+REDUCE_KERNELS: Mapping[str, KernelType] = {"reduce": ReduceKernel, "reduce_cpu": ReduceCPUKernel}

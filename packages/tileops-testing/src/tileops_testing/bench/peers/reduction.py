@@ -1,0 +1,45 @@
+"""The peers of the reduction family: torch's own functions, and inductor's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tileops_testing.bench.peers import Peers
+from tileops_testing.cases import Case
+
+__all__ = ["PEERS"]
+
+
+def _torch_and_inductor(function: Callable[[Tensor], Tensor]) -> Mapping[str, Callable[..., object]]:
+    torch.compiler.reset()
+    return {"torch": function, "inductor": torch.compile(function, fullgraph=True)}
+
+
+def _sum(case: Case, device: torch.device) -> Mapping[str, Callable[..., object]]:
+    del device
+    given: Any = case.parameters
+    dim, keepdim, dtype = given.get("dim"), given.get("keepdim", False), given.get("dtype")
+    return _torch_and_inductor(lambda x: torch.sum(x, dim=dim, keepdim=keepdim, dtype=dtype))
+
+
+def _prod(case: Case, device: torch.device) -> Mapping[str, Callable[..., object]]:
+    del device
+    given: Any = case.parameters
+    keepdim, dtype = given.get("keepdim", False), given.get("dtype")
+    return _torch_and_inductor(lambda x: torch.prod(x, dim=given["dim"], keepdim=keepdim, dtype=dtype))
+
+
+def _softmax(case: Case, device: torch.device) -> Mapping[str, Callable[..., object]]:
+    del device
+    given: Any = case.parameters
+    dim = given.get("dim")
+    if dim is None:
+        dim = 0 if len(case.inputs(case.sizes)["x"].shape) in {0, 1, 3} else 1  # type: ignore[union-attr]  # required
+    return _torch_and_inductor(lambda x: torch.softmax(x, dim=dim, dtype=given.get("dtype")))
+
+
+PEERS: Mapping[str, Peers] = {"SumFwdOp": Peers(_sum), "ProdFwdOp": Peers(_prod), "SoftmaxFwdOp": Peers(_softmax)}

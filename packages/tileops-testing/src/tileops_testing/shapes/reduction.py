@@ -1,0 +1,49 @@
+"""Edge shapes of the reduction family."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tileops.manifest.model import WorkloadRow
+
+__all__ = ["ROWS"]
+
+
+def _row(label: str, shape: Sequence[int], *dtypes: str, **parameters: object) -> WorkloadRow:
+    return WorkloadRow(
+        label=label,
+        some=(),
+        dtype_cases=tuple({"T": dtype} for dtype in dtypes),
+        values={"S": tuple(shape), **parameters},
+    )
+
+
+ROWS: Mapping[str, Sequence[WorkloadRow]] = {
+    "SumFwdOp": (
+        _row("no-axes", [], "float32", dim=-1),
+        _row("empty-list", [3, 5], "float16", dim=[], keepdim=True),
+        _row("one-element-axes", [5, 1, 3], "bfloat16", dim=1),
+        _row("odd-rows", [7, 9], "float16", "int8", "uint8", "int32", dim=1),
+        _row("first-and-last", [2, 5, 3], "float32", "int64", dim=[0, -1]),
+        _row("outer-pair", [2, 3, 7], "int16", "bfloat16", dim=[0, 1]),
+        _row("narrower", [4, 16], "float32", "int64", dim=0, dtype="float16"),
+        _row("counted", [4, 16], "bool", "float32", dim=0, dtype="int64"),
+        _row("nothing-reduced", [4, 0], "float16", "int32", dim=1),
+    ),
+    "ProdFwdOp": (
+        _row("no-axes", [], "float32", dim=0),
+        _row("odd-rows", [7, 9], "float16", "bfloat16", "int64", dim=1),
+        _row("middle", [3, 5, 4], "float32", "uint8", "bool", dim=-2, keepdim=True),
+        _row("narrower", [4, 16], "float32", dim=1, dtype="bfloat16"),
+        _row("nothing-reduced", [0, 4], "float16", "int32", dim=0),
+    ),
+    "SoftmaxFwdOp": (
+        _row("no-axes", [], "float32", dim=-1),
+        _row("one-element-rows", [5, 1], "float16", dim=-1),
+        _row("odd-rows", [7, 9], "float16", "bfloat16", "float32", dim=1),
+        _row("middle", [3, 5, 4], "bfloat16", "float32", dim=-2),
+        _row("implicit-first", [3, 5, 4], "float32"),
+        _row("implicit-second", [3, 5], "float16"),
+        _row("narrower", [4, 16], "float32", dim=0, dtype="float16"),
+    ),
+}

@@ -1,0 +1,23 @@
+"""Reduction ops."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tileops.lazy import export
+
+if TYPE_CHECKING:
+    from tileops.reduction.reduce import ProdFwdOp, SumFwdOp
+    from tileops.reduction.softmax import SoftmaxFwdOp
+
+__all__ = ["ProdFwdOp", "SoftmaxFwdOp", "SumFwdOp"]
+
+_MODULES = {"ProdFwdOp": "reduce", "SoftmaxFwdOp": "softmax", "SumFwdOp": "reduce"}
+
+
+def __getattr__(name: str) -> object:
+    return export(__name__, _MODULES, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

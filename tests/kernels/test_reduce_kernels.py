@@ -1,0 +1,257 @@
+"""Kernel types of sums and products: which serves what, launch settings, programs, and what is launched."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from contextlib import nullcontext
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from tileops_kernels.build import cpu, cuda
+from tileops_kernels.build.launcher import CPUFunction
+from tileops_kernels.build.program import Program
+from tileops_kernels.devices import DeviceFacts
+from tileops_kernels.errors import NoImplementationError
+from tileops_kernels.reduction import REDUCE_KERNELS, Operation, ReduceCall, reduce_kernels
+from tileops_kernels.reduction.launches import ColumnSettings, column_settings, vector_width
+from tileops_kernels.reduction.reduce import ReduceCPUKernel, ReduceKernel, RowSettings, Step, row_settings
+
+HOPPER = DeviceFacts(arch=90, sm_count=132, smem_budget=232448)
+CPU = torch.device("cpu")
+
+
+def cuda_call(
+    dtype: torch.dtype = torch.float16, result: torch.dtype | None = None, operation: Operation = "sum"
+) -> ReduceCall:
+    return ReduceCall(
+        device=torch.device("cuda", 0), operation=operation, dtype=dtype, result=result or dtype, facts=HOPPER
+    )
+
+
+def cpu_call(dtype: torch.dtype = torch.float32, result: torch.dtype | None = None) -> ReduceCall:
+    return ReduceCall(device=CPU, operation="sum", dtype=dtype, result=result or dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.bool, torch.int8, torch.int64])
+def test_selection(dtype: torch.dtype) -> None:
+    """One kernel type serves every dtype on each device family."""
+    result = dtype if dtype.is_floating_point else torch.int64
+    assert reduce_kernels().key_for(cuda_call(dtype, result)) == "reduce"
+    assert reduce_kernels().key_for(cpu_call(dtype, result)) == "reduce_cpu"
+
+
+def test_other_dtypes_are_refused() -> None:
+    """A dtype of elements or of results that no kernel type serves is an error that gives the reason."""
+    with pytest.raises(NoImplementationError, match=r"reduce_cpu: combines float16, .*, int64, not float64"):
+        reduce_kernels().key_for(cpu_call(torch.float64))
+    with pytest.raises(NoImplementationError, match=r"reduce_cpu: gives float16, bfloat16, float32, int64, not int32"):
+        reduce_kernels().key_for(cpu_call(torch.int32))
+
+
+def test_every_kernel_type_is_registered() -> None:
+    """The registered keys and kernel types, as ops and users name them."""
+    assert dict(REDUCE_KERNELS) == {"reduce": ReduceKernel, "reduce_cpu": ReduceCPUKernel}
+
+
+@pytest.mark.parametrize(
+    ("reduced", "vector", "expected"),
+    [
+        (1, 1, RowSettings(vector=1, lanes=4, rows=32, unroll=4)),
+        (128, 8, RowSettings(vector=8, lanes=4, rows=32, unroll=4)),
+        (136, 8, RowSettings(vector=8, lanes=32, rows=4, unroll=4)),
+        (4096, 8, RowSettings(vector=8, lanes=256, rows=1, unroll=4)),
+        (257, 1, RowSettings(vector=1, lanes=256, rows=1, unroll=4)),
+    ],
+)
+def test_row_settings(reduced: int, vector: int, expected: RowSettings) -> None:
+    """Short rows share a block, long ones have it to themselves."""
+    assert row_settings(reduced, vector) == expected
+
+
+def test_column_settings() -> None:
+    """A thread has a vector of columns to itself where columns are many or short."""
+    alone, shared = ColumnSettings(8, across=256, down=1, unroll=4), ColumnSettings(8, across=32, down=8, unroll=4)
+    assert column_settings(4096, 2048, 8, 132) == shared
+    assert column_settings(4096, 15, 8, 132) == alone
+    assert column_settings(512 * 132 * 8, 2048, 8, 132) == alone
+
+
+def test_vector_width() -> None:
+    """An access is 16 bytes and at most eight elements, where length and address allow it."""
+    for dtype, expected in ((torch.float32, 4), (torch.float16, 8), (torch.int8, 8), (torch.int64, 2)):
+        x = torch.zeros(64, dtype=dtype)
+        assert vector_width(64, x) == expected
+        assert vector_width(63, x) == 1
+        assert vector_width(expected, x[1:]) == 1
+
+
+@pytest.mark.parametrize(
+    ("dtype", "result", "first", "later"),
+    [
+        (torch.float16, torch.float16, ("float16",) * 3, ("float32", "float32", "float16")),
+        (torch.float32, torch.float32, ("float32",) * 3, ("float32",) * 3),
+        (torch.float32, torch.float16, ("float32", "float16", "float16"), ("float32", "float32", "float16")),
+        (torch.bool, torch.int64, ("uint8", "int64", "int64"), ("int64",) * 3),
+        (torch.int64, torch.float16, ("int64", "float16", "float16"), ("float32", "float32", "float16")),
+    ],
+)
+def test_only_elements_are_rounded_before_and_only_the_last_result_after(
+    dtype: torch.dtype, result: torch.dtype, first: tuple[str, str, str], later: tuple[str, str, str]
+) -> None:
+    """The first pass converts elements, later ones take accumulators, and each can end in either."""
+    kernel = ReduceCPUKernel(cpu_call(dtype, result))
+    assert (kernel.first, kernel.later) == (Step(*first), Step(*later))
+    wide = later[0]
+    assert set(kernel.steps()) == {Step(*first), Step(*first[:2], wide), Step(*later), Step(wide, wide, wide)}
+
+
+def test_no_shape_is_compiled_in() -> None:
+    """No program of either kernel type knows a size."""
+    for kernel in (ReduceKernel(cuda_call()), ReduceCPUKernel(cpu_call())):
+        names = {name for program in kernel.programs() for name, _ in program.arguments}
+        assert names.isdisjoint({"outer", "reduced", "inner", "shape", "axes"})
+        assert len(set(kernel.programs())) == len(kernel.programs())
+        assert kernel.entry_for(kernel.call)[0] == kernel.entry_for(replace(kernel.call))[0]
+
+
+def test_cpu_entries_do_not_depend_on_threads() -> None:
+    """A CPU entry serves whatever number of threads torch has."""
+    call = replace(cpu_call(), facts=DeviceFacts(arch=0, sm_count=2, smem_budget=0))
+    other = replace(call, facts=DeviceFacts(arch=0, sm_count=64, smem_budget=0))
+    assert ReduceCPUKernel.entry_for(call)[0] == ReduceCPUKernel.entry_for(other)[0]
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_any_number_of_threads_gives_the_same_sums(threads: int) -> None:
+    """Splitting among threads loses and repeats nothing, for rows, columns and everything."""
+    before = torch.get_num_threads()
+    x = torch.randint(-9, 9, (6, 40, 1000))
+    entry = reduce_kernels().entry(cpu_call(torch.int64))
+    try:
+        torch.set_num_threads(threads)
+        for axes in ((0,), (1,), (2,), (0, 2), (0, 1, 2), ()):
+            assert torch.equal(entry(x, axes), x.sum(axes) if axes else x)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_programs_are_built_on_demand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An entry builds nothing when made or for no elements, then one program for rows and one for columns, once."""
+    built: list[Program] = []
+    original = cpu.load
+
+    def load(program: Program, *, owner: str) -> CPUFunction:
+        built.append(program)
+        assert owner.startswith("ReduceCPUKernel for ReduceCall(")
+        return original(program, owner=owner)
+
+    monkeypatch.setattr(cpu, "load", load)
+    entry = reduce_kernels().entry(cpu_call(torch.float16))
+    x = torch.ones(3, 5).half()
+    assert entry(x[:0], (0,)).tolist() == [0.0] * 5
+    assert built == []
+
+    for _ in range(2):
+        assert entry(x, (1,)).tolist() == [5.0] * 3
+        assert entry(x, (0,)).tolist() == [3.0] * 5
+        assert entry(x.view(15), (0,)).item() == 15.0
+
+    assert [program.builder for program in built] == ["reduce_rows", "reduce_columns"]
+    assert set(built) <= set(ReduceCPUKernel(cpu_call(torch.float16)).programs())
+
+
+class Launches:
+    """Stands for loaded CUDA programs: computes what each launch should, and keeps what it was given."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.programs: list[Program] = []
+        self.given: list[tuple[Tensor, Tensor]] = []
+        monkeypatch.setattr(cuda, "load", self.load)
+        monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
+
+    def load(self, program: Program, *, arch: int, owner: str) -> cuda.CUDAFunction:
+        assert arch == 90
+        assert owner.startswith("ReduceKernel for ReduceCall(")
+        self.programs.append(program)
+        rows = program.builder == "reduce_rows"
+
+        def run(x: Tensor, y: Tensor) -> None:
+            self.given.append((x, y))
+            y.copy_(x.double().sum((1, 2) if rows else 1))
+
+        return run
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [
+        ((6, 64), (1,)),
+        ((6, 64), (0,)),
+        ((6, 63), (1,)),
+        ((6, 63), (0,)),
+        ((2, 33, 64), (0, 2)),
+        ((4, 32768), (1,)),
+        ((4096, 2), (0,)),
+        ((5,), (0,)),
+        ((), ()),
+        ((3, 1), (1,)),
+    ],
+)
+@pytest.mark.parametrize("offset", [0, 1])
+def test_launches_get_packed_views(
+    shape: tuple[int, ...], axes: tuple[int, ...], offset: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the shape and offset of x, programs get packed views whose accesses are aligned; one is the result."""
+    launches = Launches(monkeypatch)
+    kernel = ReduceKernel(cuda_call(torch.float32))
+    flat = torch.ones(torch.Size(shape).numel() + 4)
+    start = next(place for place in range(4) if (flat[place:].data_ptr() % 16 == 0) != bool(offset))
+    x = flat[start : start + torch.Size(shape).numel()].view(shape)
+
+    y = kernel.forward(x, axes)
+
+    assert torch.equal(y, x.sum(axes) if axes else x)
+    assert launches.given[-1][1].data_ptr() == y.data_ptr()
+    for program, (source, _) in zip(launches.programs, launches.given, strict=False):
+        assert dict(program.arguments)["vector"] == source.shape[-1]
+    for tensors in launches.given:
+        for tensor in tensors:
+            assert tensor.stride() == torch.empty(tensor.shape, device="meta").stride()
+        assert tensors[0].shape[-1] == 1 or tensors[0].data_ptr() % 16 == 0
+    assert set(launches.programs) <= set(kernel.programs())
+
+
+def test_booleans_are_launched_as_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program gets booleans as the bytes that they are."""
+    launches = Launches(monkeypatch)
+    kernel = ReduceKernel(cuda_call(torch.bool, torch.int64))
+    assert kernel.forward(torch.tensor([[True, False, True]]), (1,)).tolist() == [2]
+    assert launches.given[0][0].dtype is torch.uint8
+
+
+def test_no_elements_launch_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call without elements gives the identity without building or launching."""
+    launches = Launches(monkeypatch)
+    kernel = ReduceKernel(cuda_call(operation="prod"))
+    assert kernel.forward(torch.empty(2, 0).half(), (1,)).tolist() == [1.0, 1.0]
+    assert kernel.forward(torch.empty(2, 0).half(), (0,)).shape == (0,)
+    assert launches.programs == []
+
+
+@pytest.mark.skipif(
+    shutil.which("nvcc") is None,
+    reason="no nvcc on PATH: install a CUDA toolkit, or pip install tileops-kernels[cuda]",
+)
+@pytest.mark.parametrize("rows", [True, False], ids=["rows", "columns"])
+def test_offsets_are_wide_and_accesses_whole(rows: bool) -> None:
+    """Offsets are computed in 64 bits and elements read 16 bytes at a time."""
+    kernel = ReduceKernel(cuda_call())
+    settings = row_settings(4096, 8) if rows else column_settings(4096, 2048, 8, 132)
+    text = cuda.cross_compile(kernel.program(kernel.first, settings), arch=90)
+
+    assert re.search(r"= \*\(uint4\*\)\(X \+ .*\(int64_t\)blockIdx\.x", text)
+    assert "int blockIdx" not in text

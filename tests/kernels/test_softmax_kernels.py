@@ -1,0 +1,196 @@
+"""Kernel types of softmax: which serves what, launch settings, programs, and what is launched."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from contextlib import nullcontext
+
+import pytest
+import torch
+from torch import Tensor
+
+from tileops_kernels.build import cuda
+from tileops_kernels.build.program import Program
+from tileops_kernels.devices import DeviceFacts
+from tileops_kernels.errors import NoImplementationError
+from tileops_kernels.reduction import SOFTMAX_KERNELS, SoftmaxCall, softmax_kernels
+from tileops_kernels.reduction.launches import column_settings
+from tileops_kernels.reduction.softmax import (
+    ON_CHIP,
+    OnChipSettings,
+    SoftmaxCPUKernel,
+    SoftmaxKernel,
+    StreamingSettings,
+    row_settings,
+)
+
+HOPPER = DeviceFacts(arch=90, sm_count=132, smem_budget=232448)
+DTYPES = [torch.float16, torch.bfloat16, torch.float32]
+
+
+def cuda_call(dtype: torch.dtype = torch.float16, result: torch.dtype | None = None) -> SoftmaxCall:
+    return SoftmaxCall(device=torch.device("cuda", 0), dtype=dtype, result=result or dtype, facts=HOPPER)
+
+
+def cpu_call(dtype: torch.dtype = torch.float32, result: torch.dtype | None = None) -> SoftmaxCall:
+    return SoftmaxCall(device=torch.device("cpu"), dtype=dtype, result=result or dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_selection(dtype: torch.dtype) -> None:
+    """One kernel type serves every dtype on each device family."""
+    assert softmax_kernels().key_for(cuda_call(dtype)) == "softmax"
+    assert softmax_kernels().key_for(cpu_call(dtype)) == "softmax_cpu"
+
+
+@pytest.mark.parametrize(
+    "call", [cpu_call(torch.int64), cpu_call(torch.float32, torch.int64)], ids=["elements", "result"]
+)
+def test_other_dtypes_are_refused(call: SoftmaxCall) -> None:
+    """A dtype that no kernel type serves is an error that gives the reason."""
+    with pytest.raises(NoImplementationError, match=r"softmax_cpu: serves float16, bfloat16, float32, not int64"):
+        softmax_kernels().key_for(call)
+
+
+def test_every_kernel_type_is_registered() -> None:
+    """The registered keys and kernel types, as ops and users name them."""
+    assert dict(SOFTMAX_KERNELS) == {"softmax": SoftmaxKernel, "softmax_cpu": SoftmaxCPUKernel}
+
+
+@pytest.mark.parametrize(
+    ("reduced", "vector", "expected"),
+    [
+        (1, 1, OnChipSettings(vector=1, lanes=4, rows=32, steps=4)),
+        (256, 8, OnChipSettings(vector=8, lanes=32, rows=4, steps=1)),
+        (1024, 8, OnChipSettings(vector=8, lanes=32, rows=4, steps=4)),
+        (4096, 8, OnChipSettings(vector=8, lanes=256, rows=1, steps=2)),
+        (32768, 8, OnChipSettings(vector=8, lanes=512, rows=1, steps=8)),
+        (32776, 8, StreamingSettings(vector=8, lanes=1024, unroll=2)),
+        (4096, 1, OnChipSettings(vector=1, lanes=512, rows=1, steps=8)),
+        (4097, 1, StreamingSettings(vector=1, lanes=1024, unroll=2)),
+    ],
+)
+def test_row_settings(reduced: int, vector: int, expected: OnChipSettings | StreamingSettings) -> None:
+    """A row stays in registers while a block can hold it."""
+    assert row_settings(reduced, vector) == expected
+
+
+def test_on_chip_settings_rise_and_fit_a_block() -> None:
+    """Each program holds longer rows than the one before, in whole warps, with up to 64 elements a thread."""
+    lengths = [lanes * steps for lanes, _, steps in ON_CHIP]
+    assert lengths == sorted(set(lengths))
+    for lanes, rows, steps in ON_CHIP:
+        assert lanes.bit_count() == 1 if lanes < 32 else lanes % 32 == 0
+        assert lanes * rows % 32 == 0
+        assert lanes * rows <= 1024
+        assert steps <= 8
+
+
+def test_no_shape_is_compiled_in() -> None:
+    """No program of either kernel type knows a size, so that an axis may grow from call to call."""
+    for kernel in (SoftmaxKernel(cuda_call()), SoftmaxCPUKernel(cpu_call())):
+        names = {name for program in kernel.programs() for name, _ in program.arguments}
+        assert names.isdisjoint({"outer", "reduced", "inner", "shape", "axis", "n"})
+        assert len(set(kernel.programs())) == len(kernel.programs())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_cpu_entry_agrees_with_float64(axis: int, dtype: torch.dtype) -> None:
+    """A downstream project gets right values from an entry along any axis."""
+    x = torch.randn(3, 40, 300, generator=torch.Generator().manual_seed(0)).to(dtype)
+    y = softmax_kernels().entry(cpu_call(dtype))(x, axis)
+    expected, facts = x.double().softmax(axis), torch.finfo(dtype)
+    assert y.dtype == dtype
+    assert bool(((y.double() - expected).abs() <= (facts.eps / 2 + 2**-20) * expected + facts.tiny * facts.eps).all())
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_any_number_of_threads_gives_the_same_values(threads: int) -> None:
+    """Slices are shared among threads without changing a bit."""
+    before = torch.get_num_threads()
+    x = torch.randn(7, 50, 300)
+    entry = softmax_kernels().entry(cpu_call())
+    expected = [entry(x, axis) for axis in range(3)]
+    try:
+        torch.set_num_threads(threads)
+        assert all(torch.equal(entry(x, axis), expected[axis]) for axis in range(3))
+    finally:
+        torch.set_num_threads(before)
+
+
+class Launches:
+    """Stands for loaded CUDA programs: computes what each launch should, and keeps what it was given."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.programs: list[Program] = []
+        self.given: list[tuple[Tensor, Tensor]] = []
+        monkeypatch.setattr(cuda, "load", self.load)
+        monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
+
+    def load(self, program: Program, *, arch: int, owner: str) -> cuda.CUDAFunction:
+        assert arch == 90
+        assert owner.startswith("SoftmaxKernel for SoftmaxCall(")
+        self.programs.append(program)
+        columns = program.builder == "softmax_columns"
+
+        def run(x: Tensor, y: Tensor) -> None:
+            self.given.append((x, y))
+            y.copy_(x.softmax(1) if columns else x.flatten(1).softmax(1).view(x.shape))
+
+        return run
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "builder"),
+    [
+        ((6, 64), 1, "softmax_on_chip"),
+        ((6, 64), 0, "softmax_columns"),
+        ((6, 63), 1, "softmax_on_chip"),
+        ((2, 5, 7), 1, "softmax_columns"),
+        ((2, 40000), 1, "softmax_streaming"),
+        ((4, 1, 1), 0, "softmax_on_chip"),
+    ],
+)
+@pytest.mark.parametrize("offset", [0, 1])
+def test_launches_get_packed_views(
+    shape: tuple[int, ...], axis: int, builder: str, offset: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the shape and offset of x, programs get packed views whose accesses are aligned."""
+    launches = Launches(monkeypatch)
+    kernel = SoftmaxKernel(cuda_call(torch.float32))
+    flat = torch.randn(torch.Size(shape).numel() + 4)
+    start = next(place for place in range(4) if (flat[place:].data_ptr() % 16 == 0) != bool(offset))
+    x = flat[start : start + torch.Size(shape).numel()].view(shape)
+
+    y = kernel.forward(x, axis)
+
+    assert torch.allclose(y, x.softmax(axis))
+    assert [program.builder for program in launches.programs] == [builder]
+    assert set(launches.programs) <= set(kernel.programs())
+    for tensor in launches.given[0]:
+        assert tensor.stride() == torch.empty(tensor.shape, device="meta").stride()
+        assert tensor.shape[-1] == dict(launches.programs[0].arguments)["vector"]
+    assert launches.given[0][0].shape[-1] == 1 or x.data_ptr() % 16 == 0
+
+
+def test_no_elements_launch_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call without elements returns without building or launching."""
+    launches = Launches(monkeypatch)
+    assert SoftmaxKernel(cuda_call()).forward(torch.empty(2, 0).half(), 1).shape == (2, 0)
+    assert launches.programs == []
+
+
+@pytest.mark.skipif(
+    shutil.which("nvcc") is None,
+    reason="no nvcc on PATH: install a CUDA toolkit, or pip install tileops-kernels[cuda]",
+)
+@pytest.mark.parametrize("reduced", [4096, 1 << 17, None], ids=["on_chip", "streaming", "columns"])
+def test_offsets_are_wide_and_accesses_whole(reduced: int | None) -> None:
+    """Offsets are computed in 64 bits, and elements are read and written 16 bytes at a time."""
+    settings = column_settings(4096, 2048, 8, 132) if reduced is None else row_settings(reduced, 8)
+    text = cuda.cross_compile(SoftmaxKernel(cuda_call()).program(settings), arch=90)
+
+    assert re.search(r"= \*\(uint4\*\)\(X \+ .*\(int64_t\)blockIdx\.x", text)
+    assert re.search(r"\*\(uint4\*\)\(Y \+ .*\(int64_t\)blockIdx\.x", text)
