@@ -82,8 +82,9 @@ static inline int32_t tileops_store_float16(float *source, int16_t *target, int6
 
 #endif
 
-// target[0:count] = float32 values of the bfloat16 bits source[0:count]
-static inline int32_t tileops_load_bfloat16(int16_t *source, float *target, int32_t count) {
+// target[0:count] = float32 values of the bfloat16 bits source[offset : offset + count]
+static inline int32_t tileops_load_bfloat16(int16_t *source, int64_t offset, float *target, int32_t count) {
+  source += offset;
   for (int32_t i = 0; i < count; ++i) {
     uint32_t bits = (uint32_t)(uint16_t)source[i] << 16;
     memcpy(target + i, &bits, 4);
@@ -91,8 +92,9 @@ static inline int32_t tileops_load_bfloat16(int16_t *source, float *target, int3
   return 0;
 }
 
-// target[0:count] = bfloat16 bits of source[0:count], rounded to nearest even; NaN stays NaN
-static inline int32_t tileops_store_bfloat16(float *source, int16_t *target, int32_t count) {
+// target[offset : offset + count] = bfloat16 bits of source[0:count], rounded to nearest even; NaN stays NaN
+static inline int32_t tileops_store_bfloat16(float *source, int16_t *target, int64_t offset, int32_t count) {
+  target += offset;
   for (int32_t i = 0; i < count; ++i) {
     uint32_t bits;
     memcpy(&bits, source + i, 4);
@@ -102,12 +104,14 @@ static inline int32_t tileops_store_bfloat16(float *source, int16_t *target, int
   return 0;
 }
 
-static inline int32_t tileops_load_float32(float *source, float *target, int32_t count) {
+static inline int32_t tileops_load_float32(float *source, int64_t offset, float *target, int32_t count) {
+  source += offset;
   memcpy(target, source, (size_t)count * 4);
   return 0;
 }
 
-static inline int32_t tileops_store_float32(float *source, float *target, int32_t count) {
+static inline int32_t tileops_store_float32(float *source, float *target, int64_t offset, int32_t count) {
+  target += offset;
   memcpy(target, source, (size_t)count * 4);
   return 0;
 }

@@ -242,7 +242,7 @@ class GemmCPUKernel(Kernel[GemmCall], GemmFwdInterface):
         split = "rows" if m > n else "columns"
         run = self._loaded.get(split) or self._load(split)
         addresses = a.data_ptr(), b.data_ptr(), d.data_ptr()
-        run(*addresses, m, n, k, a.shape[0], b.shape[0], m, a.shape[1], b.shape[1], n, torch.get_num_threads())
+        run(*addresses, m, n, k, a.shape[1], b.shape[1], n, torch.get_num_threads())
         return d
 
     def _load(self, split: str) -> CPUFunction:

@@ -6,6 +6,8 @@ any dtype by rows of their storage, so that a transposed one needs no copy.
 
 import tilelang.language as T  # noqa: N812
 
+from tileops_kernels.macros.cpu_blocks import offset_of, start_of
+
 ROWS = 48
 """Rows of a tile; a multiple of STEP."""
 
@@ -36,7 +38,8 @@ def load(source, row, column, target, place, width, dtype):
         T.call_extern(
             "int32",
             "tileops_load_" + dtype,
-            T.address_of(source[row, column]),
+            start_of(source),
+            offset_of(source, row, column),
             T.address_of(target[place]),
             T.cast(width, "int32"),
         )
@@ -51,7 +54,8 @@ def store(source, place, target, row, column, width, dtype):
             "int32",
             "tileops_store_" + dtype,
             T.address_of(source[place]),
-            T.address_of(target[row, column]),
+            start_of(target),
+            offset_of(target, row, column),
             T.cast(width, "int32"),
         )
     )

@@ -269,6 +269,7 @@ class GroupedGemmCPUKernel(Kernel[GroupedGemmCall], GroupedGemmFwdInterface):
         addresses = a.data_ptr(), b.data_ptr(), output.data_ptr()
         steps = k * a.element_size(), weights * k * b.element_size(), n * output.element_size()
         slab = a.shape[1] if self.call.layout == "masked" else 0
+        paired = () if self.call.activation == "none" else (weights,)
         for expert, first, last in _segments(self.call, layout_metadata.tolist(), experts, slab):
             m = min(last, rows) - first
             if m <= 0:
@@ -279,7 +280,7 @@ class GroupedGemmCPUKernel(Kernel[GroupedGemmCall], GroupedGemmFwdInterface):
                 address + place * step
                 for address, place, step in zip(addresses, (first, expert, first), steps, strict=True)
             )
-            run(*places, m, n, k, m, weights, m, k, k, n, torch.get_num_threads())
+            run(*places, m, n, k, *paired, k, k, n, torch.get_num_threads())
         return output
 
     def _load(self, split: str) -> CPUFunction:

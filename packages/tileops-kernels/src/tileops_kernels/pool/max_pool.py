@@ -169,7 +169,7 @@ class MaxPool2dCPUKernel(Kernel[MaxPool2dCall], MaxPool2dFwdInterface):
             return output
         count = n * c
         run = self._run or self._load()
-        sizes = count, h, height, w, width, count * h, count * height
+        sizes = count, h, height, w, width
         run(planes.data_ptr(), output.data_ptr(), *sizes, torch.get_num_threads())
         return output
 

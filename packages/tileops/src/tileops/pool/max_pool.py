@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor
 
-from tileops.manifest.primitives import per_axis, pooled
 from tileops.op.base import Op
 from tileops_kernels.interface import KernelInterface
 from tileops_kernels.kernel import KernelType
@@ -72,13 +71,20 @@ class MaxPool2dFwdOp(Op):
         return self.kernel_for(MAX_POOL2D, call)(input.contiguous(), height, width)
 
     def _extent(self, length: int, axis: int) -> int:
-        """The output's extent along one axis of a plane."""
-        window = self._kernel_size[axis], self._stride[axis], self._padding[axis], self._dilation[axis]
-        return pooled(length, *window, self.ceil_mode)
+        """The output's extent along one axis of a plane: the windows that fit, and under ceil_mode those that begin."""
+        reach = self._dilation[axis] * (self._kernel_size[axis] - 1) + 1
+        stride, padding = self._stride[axis], self._padding[axis]
+        room = length + 2 * padding - reach
+        if not self.ceil_mode:
+            return room // stride + 1
+        return min(-(-room // stride), (length + padding - 1) // stride) + 1
 
     if TYPE_CHECKING:
         __call__ = forward  # a call has forward's type
 
 
-def _pair(value: int | tuple[int, int]) -> tuple[int, int]:
-    return per_axis(value, 0, 2), per_axis(value, 1, 2)
+def _pair(value: int | Sequence[int]) -> tuple[int, int]:
+    """What an argument says for height and for width; a sequence of one says the same for both."""
+    if isinstance(value, int):
+        return value, value
+    return value[0], value[-1]

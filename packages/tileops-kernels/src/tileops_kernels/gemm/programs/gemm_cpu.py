@@ -19,7 +19,7 @@ from tileops_kernels.macros.cpu_products import (
 
 
 def gemm_tiles(dtype, trans_a, trans_b, split):
-    """D = A B for D of m x n with k terms; parameters A, B, D, m, n, k; sizes a_rows, b_rows, d_rows, lda, ldb, ldd.
+    """D = A B for D of m x n with k terms; parameters A, B, D, m, n, k; sizes lda, ldb, ldd.
 
     A is stored (m, k), or (k, m) if trans_a; B (k, n), or (n, k) if trans_b; D (m, n): as so many rows of so many
     elements. Threads share the "rows" or the "columns" of D.

@@ -19,7 +19,7 @@ from tileops_kernels.macros.cpu_products import (
 
 
 def expert_tiles(dtype, out_dtype, activation, split):
-    """D = A B transposed, m x n with k terms; parameters A, B, D, m, n, k; sizes a_rows, b_rows, d_rows, lda, ldb, ldd.
+    """D = A B transposed, m x n with k terms; parameters A, B, D, m, n, k; sizes b_rows if paired, lda, ldb, ldd.
 
     A is (m, k), B (n, k), D (m, n), as so many rows of so many elements. With an activation B is (2 n, k), gates above
     their factors: D = activation(gate) * factor, computed in float32. Threads share the "rows" or "columns" of D.

@@ -12,7 +12,7 @@ def max_pool_planes(dtype, span, kernel, stride, padding, dilation):
 
     X holds planes of h rows and Y planes of h_out rows, one below the other; `span` outputs of a row are made together.
     A window's arguments are pairs "height,width". NaN in a window gives NaN; a window outside its plane gives -inf.
-    Sizes w, w_out, x_rows, y_rows.
+    Sizes w, w_out.
     """
     storage = storage_dtype(dtype)
     w, w_out, x_rows, y_rows = (T.dynamic(name, "int64") for name in ("w", "w_out", "x_rows", "y_rows"))
