@@ -16,8 +16,11 @@ from tileops_testing.suites import CompileContractSuite
 
 REGISTERED: Final = (
     "BatchNormFwdOp",
+    "GemmFwdOp",
     "LayerNormFwdOp",
     "LongRoPEFwdOp",
+    "MaxPool2dFwdOp",
+    "MoEGroupedGemmFwdOp",
     "ProdFwdOp",
     "RMSNormFwdOp",
     "ReluFwdOp",

@@ -75,9 +75,14 @@ def no_cuda_types(ops: Sequence[type[Op]]) -> str | None:
 
 
 def targets() -> list[Target]:
-    """Return every distinct program of every CUDA kernel type on every architecture that it declares."""
+    """Return every distinct program of every CUDA kernel type on every architecture that it declares.
+
+    A composite has no kernels but its sub-ops'.
+    """
     found: dict[tuple[str, int, Program], Target] = {}
     for op_class in implemented_ops():
+        if op_class.delegate_types:
+            continue
         for case in cases_of(op_class, small=True):
             op: Any = case.on(torch.device("cpu")).construct()
             interface, call = asked_for(op, case)

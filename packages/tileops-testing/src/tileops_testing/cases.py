@@ -39,7 +39,8 @@ class Case:
         reference: What the op means.
         second: Other free sizes, for calls that must not recompile; by default each is larger by its step.
         steps: How much larger a free size may be by the signature, for one that may not be larger by one.
-        empty: Free sizes that leave no element; by default the last axis of the first one is zero.
+        empty: Those free sizes that are others when no element is left; by default the first one, whose last axis is
+            zero.
         device_parameter: The construction parameter that says where a call without tensors runs.
         seed: Of the random inputs.
     """
@@ -123,7 +124,7 @@ class Case:
     def emptied(self) -> Case | None:
         """Return the case with a free size of zero, or None when it has no free axis."""
         empty = self.empty if self.empty is not None else _emptied(self.sizes)
-        return None if empty is None else replace(self, sizes=empty)
+        return None if empty is None else replace(self, sizes={**self.sizes, **empty})
 
 
 def capped_sizes(sizes: Sizes, elements: int) -> Sizes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 import torch
@@ -32,15 +32,21 @@ _SLICE_START, _SLICE_MARGIN = 3, 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorInput:
-    """One input of a case: shape, dtype, layout and kind of values; `make` draws the tensor."""
+    """One input of a case: shape, dtype, layout and kind of values; `make` draws the tensor.
+
+    With `contents`, as metadata has, it holds those whatever the seed.
+    """
 
     shape: tuple[int, ...]
     dtype: torch.dtype
     layout: Layout = "contiguous"
     values: Values = "normal"
+    contents: Tensor | None = field(default=None, compare=False)
 
     def make(self, seed: int, device: torch.device) -> Tensor:
         """Return the tensor that ``seed`` stands for: equal arguments give equal elements on one device type."""
+        if self.contents is not None:
+            return lay_out(self.contents.to(device, copy=True), self.layout)
         generator = torch.Generator(device=device).manual_seed(seed)
         return lay_out(_draw(self, generator, device), self.layout)
 

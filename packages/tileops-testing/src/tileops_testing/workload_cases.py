@@ -57,12 +57,18 @@ def case_of_row(op: type[Op], entry: OpEntry, row: WorkloadRow, dtypes: Mapping[
 
     def inputs(sizes: Sizes) -> Mapping[str, TensorInput | None]:
         resized = msgspec.structs.replace(row, values={**row.values, **sizes})
-        tensors = workloads.instantiate(entry, resized, dtypes).tensors
+        case = workloads.instantiate(entry, resized, dtypes)
+        contents = workloads.metadata(entry, case)
         return {
             name: None
             if tensor is None
-            else TensorInput(shape=tuple(tensor.shape), dtype=tensor.dtype, values=reference.values.get(name, "normal"))
-            for name, tensor in tensors.items()
+            else TensorInput(
+                shape=tuple(tensor.shape),
+                dtype=tensor.dtype,
+                values=reference.values.get(name, "normal"),
+                contents=contents.get(name),
+            )
+            for name, tensor in case.tensors.items()
         }
 
     sizes = {name: _size(row.values[name]) for name in row.values if name in entry.signature.forall}
@@ -75,6 +81,7 @@ def case_of_row(op: type[Op], entry: OpEntry, row: WorkloadRow, dtypes: Mapping[
         reference=reference,
         sizes={name: sizes[name] for name in steps},
         steps=steps,
+        empty=_empty(entry, row, dtypes, sizes),
         device_parameter=None if entry.signature.inputs else _device_parameter(entry),
     )
 
@@ -90,6 +97,23 @@ def _steps(entry: OpEntry, row: WorkloadRow, dtypes: Mapping[str, str], sizes: S
         for name, size in sizes.items()
         if (step := next((step for step in (1, 2) if _accepted(plan, row, dtypes, {name: size}, step)), 0))
     }
+
+
+def _empty(entry: OpEntry, row: WorkloadRow, dtypes: Mapping[str, str], sizes: Sizes) -> Sizes | None:
+    """Return the first free size that may have no element, without it: both signature and contents must be possible."""
+    plan = build_plan(entry)
+    for name, size in sizes.items():
+        if size == ():
+            continue
+        emptied: Sizes = {name: 0 if isinstance(size, int) else (*size[:-1], 0)}
+        try:
+            case = workloads.instantiate(entry, msgspec.structs.replace(row, values={**row.values, **emptied}), dtypes)
+            workloads.metadata(entry, case)
+            workloads.meta_call(plan, case)
+        except (ExpressionError, SignatureError):
+            continue
+        return emptied
+    return None
 
 
 def _accepted(plan: SignaturePlan, row: WorkloadRow, dtypes: Mapping[str, str], sizes: Sizes, step: int) -> bool:

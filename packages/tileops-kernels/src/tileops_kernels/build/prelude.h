@@ -5,6 +5,19 @@
 #include <math.h>
 #include <omp.h>
 #include <stdint.h>
+#include <string.h>
+
+// Eight float32 values in one register: the C text of TileLang's float32x8. A broadcast reaches the constructor as the
+// last of eight equal values.
+struct float8 {
+  typedef float native __attribute__((vector_size(32), aligned(4), may_alias));
+  native values;
+  float8() = default;
+  float8(float value) : values(value - native{}) {}
+  float8(native given) : values(given) {}
+};
+static inline float8 operator+(float8 a, float8 b) { return a.values + b.values; }
+static inline float8 operator*(float8 a, float8 b) { return a.values * b.values; }
 
 extern "C" {
 

@@ -18,6 +18,7 @@ OpName: TypeAlias = Literal[
     "MaxPool2dFwdOp",
     "MaxPool2dIndicesFwdOp",
     "MeanPoolingFwdOp",
+    "MoEExpertMLPFwdOp",
     "MoEGroupedGemmFwdOp",
     "ProdFwdOp",
     "RMSNormFwdOp",

@@ -176,8 +176,8 @@ def pooled(length: int, kernel: int, stride: int, padding: int, dilation: int, c
         raise ExpressionError(f"pool.out needs a positive stride, received {stride}")
     span = length + 2 * padding - dilation * (kernel - 1) - 1
     extent = (span + (stride - 1 if ceil_mode else 0)) // stride + 1
-    if ceil_mode and (extent - 1) * stride >= length + padding:
-        extent -= 1
+    if ceil_mode:
+        extent = least((extent, (length + padding - 1) // stride + 1))
     return greatest((extent, 0))
 
 

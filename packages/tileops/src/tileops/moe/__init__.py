@@ -1,1 +1,38 @@
 """Mixture-of-experts ops, and the layouts of grouped rows that they share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tileops.lazy import export
+
+if TYPE_CHECKING:
+    from tileops.moe.expert_mlp import MoEExpertMLPFwdOp
+    from tileops.moe.grouped_gemm import MoEGroupedGemmFwdOp
+    from tileops.moe.layouts import ContiguousLayout, ContiguousMetadata, ContiguousPacking, MaskedLayout
+
+__all__ = [
+    "ContiguousLayout",
+    "ContiguousMetadata",
+    "ContiguousPacking",
+    "MaskedLayout",
+    "MoEExpertMLPFwdOp",
+    "MoEGroupedGemmFwdOp",
+]
+
+_MODULES = {
+    "ContiguousLayout": "layouts",
+    "ContiguousMetadata": "layouts",
+    "ContiguousPacking": "layouts",
+    "MaskedLayout": "layouts",
+    "MoEExpertMLPFwdOp": "expert_mlp",
+    "MoEGroupedGemmFwdOp": "grouped_gemm",
+}
+
+
+def __getattr__(name: str) -> object:
+    return export(__name__, _MODULES, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,114 @@
+"""Matrix products on a CPU: tiles of rows and columns packed as float32, multiplied in registers.
+
+A tile of ROWS x COLUMNS sums is kept while the products of DEPTH terms at a time are added to it. Operands are read in
+any dtype by rows of their storage, so that a transposed one needs no copy.
+"""
+
+import tilelang.language as T  # noqa: N812
+
+from tileops_kernels.macros.cpu_blocks import offset_of, start_of
+
+ROWS = 48
+"""Rows of a tile; a multiple of STEP."""
+
+STEP = 6
+"""Rows whose sums stand in registers: with two vectors each they take 12 of 16, and leave room for the operands."""
+
+COLUMNS = 64
+"""Columns of a tile, in panels of PANEL."""
+
+PANEL = 16
+"""Columns of a panel: two vectors of eight."""
+
+DEPTH = 256
+"""Terms of a product that are packed at a time: a panel of them is 16 KiB, half of the first-level cache."""
+
+LANES = 8
+
+
+def unrolled(count):
+    """A loop that is written out, so that what its index selects can stand in registers."""
+    return T.unroll(count, explicit=True)
+
+
+@T.macro
+def load(source, row, column, target, place, width, dtype):
+    """target[place : place + width] = source[row, column : column + width], elements of `dtype`, as float32."""
+    T.evaluate(
+        T.call_extern(
+            "int32",
+            "tileops_load_" + dtype,
+            start_of(source),
+            offset_of(source, row, column),
+            T.address_of(target[place]),
+            T.cast(width, "int32"),
+        )
+    )
+
+
+@T.macro
+def store(source, place, target, row, column, width, dtype):
+    """target[row, column : column + width], in `dtype`, = source[place : place + width], rounded to nearest even."""
+    T.evaluate(
+        T.call_extern(
+            "int32",
+            "tileops_store_" + dtype,
+            T.address_of(source[place]),
+            start_of(target),
+            offset_of(target, row, column),
+            T.cast(width, "int32"),
+        )
+    )
+
+
+@T.macro
+def pack_rows(A, a, line, row, term, rows, terms, transposed, dtype):
+    """a[i * DEPTH + t] = A[row + i, term + t], or A[term + t, row + i] if transposed, for i < rows and t < terms.
+
+    `line` is scratch of DEPTH elements.
+    """
+    if transposed:
+        for t in T.serial(terms):
+            load(A, term + t, row, line, 0, rows, dtype)
+            for i in T.serial(rows):
+                a[i * DEPTH + t] = line[i]
+    else:
+        for i in T.serial(rows):
+            load(A, row + i, term, a, i * DEPTH, terms, dtype)
+
+
+@T.macro
+def pack_panel(B, b, line, panel, place, column, term, columns, terms, transposed, dtype):
+    """Panel `panel` of b from its column `place` on = B[term + t, column + j] for t < terms and j < columns.
+
+    B[column + j, term + t] if transposed. `line` is scratch of DEPTH elements.
+    """
+    if transposed:
+        for j in T.serial(columns):
+            load(B, column + j, term, line, 0, terms, dtype)
+            for t in T.serial(terms):
+                b[(panel * DEPTH + t) * PANEL + place + j] = line[t]
+    else:
+        for t in T.serial(terms):
+            load(B, term + t, column, b, (panel * DEPTH + t) * PANEL + place, columns, dtype)
+
+
+@T.macro
+def multiply(a, b, sums, partial, rows, panels, terms):
+    """sums[i, j] += the products of the packed `terms`, for the rows of whole steps and the columns of `panels`."""
+    for panel in T.serial(panels):
+        for step in T.serial((rows + STEP - 1) // STEP):
+            for i in unrolled(STEP):
+                for v in unrolled(PANEL // LANES):
+                    partial[i, v] = sums[T.Ramp((step * STEP + i) * COLUMNS + panel * PANEL + v * LANES, 1, LANES)]
+            for t in T.serial(terms):
+                for i in unrolled(STEP):
+                    for v in unrolled(PANEL // LANES):
+                        partial[i, v] = (
+                            partial[i, v]
+                            + T.Broadcast(a[(step * STEP + i) * DEPTH + t], LANES)
+                            * b[T.Ramp((panel * DEPTH + t) * PANEL + v * LANES, 1, LANES)]
+                        )
+            for i in unrolled(STEP):
+                for v in unrolled(PANEL // LANES):
+                    sums[T.Ramp((step * STEP + i) * COLUMNS + panel * PANEL + v * LANES, 1, LANES)] = partial[i, v]

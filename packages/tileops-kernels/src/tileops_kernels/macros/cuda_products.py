@@ -1,0 +1,105 @@
+"""Matrix products on CUDA: tiles of two operands streamed through shared memory and multiplied by the tensor cores.
+
+How operands reach shared memory is one of STREAMS: "tma" on Hopper, "async" (cp.async) from Ampere on, both for rows of
+whole 16-byte accesses, and "plain" for rows of any length.
+"""
+
+import tilelang.language as T  # noqa: N812
+
+STREAMS = ("tma", "async", "plain")
+
+GRID = 32768
+"""Blocks along the second axis of a grid, which holds no more than 65535; the third axis takes what is beyond."""
+
+
+def column_grid(n, columns):
+    """The second and third extents of a grid whose blocks take `columns` of n columns each; see column_of."""
+    return T.min(T.ceildiv(n, columns), GRID), T.ceildiv(n, columns * GRID)
+
+
+def column_of(near, far, columns):
+    """The first column of the block at (near, far) of `column_grid`."""
+    return (T.cast(far, "int64") * GRID + near) * columns
+
+
+def operand_tile(extent, depth, stages, stream, depth_first, dtype):
+    """Shared memory for a tile of an operand, `extent` rows or columns of `depth` terms; for "async" `stages` tiles."""
+    shape = (depth, extent) if depth_first else (extent, depth)
+    return T.alloc_shared((stages, *shape) if stream == "async" else shape, dtype)
+
+
+@T.macro
+def _fetch(A, target, line, term, depth_first, stream):
+    """Target = the tile of A at `line` (a row or column) and `term`, zero beyond A's extents."""
+    if stream == "tma":  # whose coordinates are 32 bits wide
+        if depth_first:
+            T.copy(A[term, T.cast(line, "int32")], target)
+        else:
+            T.copy(A[T.cast(line, "int32"), term], target)
+    elif depth_first:
+        T.copy(A[term, line], target, disable_tma=True)
+    else:
+        T.copy(A[line, term], target, disable_tma=True)
+
+
+@T.macro
+def _fetch_stage(A, target, stage, line, term, extent, depth, depth_first):
+    """The same into `stage` of target, on its way when this returns."""
+    if depth_first:
+        T.async_copy(A[term : term + depth, line : line + extent], target[stage, :, :])
+    else:
+        T.async_copy(A[line : line + extent, term : term + depth], target[stage, :, :])
+
+
+@T.macro
+def multiply_tiles(A, B, a, b, sums, row, column, k, trans_a, trans_b, shape, stages, stream):
+    """Sums += A[row :, :] B[:, column :] over k terms, in tiles of `shape`, (rows, columns, depth).
+
+    A is stored (m, k), or (k, m) if trans_a; B (k, n), or (n, k) if trans_b. a and b are made by operand_tile.
+    """
+    steps = T.cast(T.ceildiv(k, shape[2]), "int32")
+    if stream == "async":
+        for stage in T.unroll(stages - 1):
+            _fetch_stage(A, a, stage, row, stage * shape[2], shape[0], shape[2], trans_a)
+            _fetch_stage(B, b, stage, column, stage * shape[2], shape[1], shape[2], not trans_b)
+        for step in T.serial(steps):
+            ahead = step + stages - 1
+            _fetch_stage(A, a, ahead % stages, row, ahead * shape[2], shape[0], shape[2], trans_a)
+            _fetch_stage(B, b, ahead % stages, column, ahead * shape[2], shape[1], shape[2], not trans_b)
+            T.ptx_wait_group(2 * (stages - 1))
+            T.sync_threads()
+            T.gemm(a[step % stages, :, :], b[step % stages, :, :], sums, transpose_A=trans_a, transpose_B=trans_b)
+            T.sync_threads()
+    else:
+        for step in T.Pipelined(steps, num_stages=stages):
+            _fetch(A, a, row, step * shape[2], trans_a, stream)
+            _fetch(B, b, column, step * shape[2], not trans_b, stream)
+            T.gemm(a, b, sums, transpose_A=trans_a, transpose_B=trans_b)
+
+
+@T.macro
+def multiply_tile_pairs(A, B, a, b, c, sums, others, row, column, other, k, shape, stages, stream):
+    """Sums += A[row :, :] B[column :, :]^T and others += A[row :, :] B[other :, :]^T; A is read once for both."""
+    steps = T.cast(T.ceildiv(k, shape[2]), "int32")
+    if stream == "async":
+        for stage in T.unroll(stages - 1):
+            _fetch_stage(A, a, stage, row, stage * shape[2], shape[0], shape[2], False)
+            _fetch_stage(B, b, stage, column, stage * shape[2], shape[1], shape[2], False)
+            _fetch_stage(B, c, stage, other, stage * shape[2], shape[1], shape[2], False)
+        for step in T.serial(steps):
+            ahead = step + stages - 1
+            _fetch_stage(A, a, ahead % stages, row, ahead * shape[2], shape[0], shape[2], False)
+            _fetch_stage(B, b, ahead % stages, column, ahead * shape[2], shape[1], shape[2], False)
+            _fetch_stage(B, c, ahead % stages, other, ahead * shape[2], shape[1], shape[2], False)
+            T.ptx_wait_group(3 * (stages - 1))
+            T.sync_threads()
+            T.gemm(a[step % stages, :, :], b[step % stages, :, :], sums, transpose_B=True)
+            T.gemm(a[step % stages, :, :], c[step % stages, :, :], others, transpose_B=True)
+            T.sync_threads()
+    else:
+        for step in T.Pipelined(steps, num_stages=stages):
+            _fetch(A, a, row, step * shape[2], False, stream)
+            _fetch(B, b, column, step * shape[2], False, stream)
+            _fetch(B, c, other, step * shape[2], False, stream)
+            T.gemm(a, b, sums, transpose_B=True)
+            T.gemm(a, c, others, transpose_B=True)

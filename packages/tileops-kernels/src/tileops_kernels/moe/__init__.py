@@ -1,0 +1,17 @@
+"""MoE kernels: call specs, interfaces, and tables of the kernel types that ship with this package."""
+
+from __future__ import annotations
+
+from tileops_kernels.moe.grouped_gemm import GROUPED_GEMM_KERNELS
+from tileops_kernels.moe.interfaces import GROUPED_GEMM, GroupedGemmCall, GroupedGemmFwdInterface
+from tileops_kernels.table import KernelTable
+
+__all__ = ["GROUPED_GEMM", "GROUPED_GEMM_KERNELS", "GroupedGemmCall", "GroupedGemmFwdInterface", "grouped_gemm_kernels"]
+
+
+def grouped_gemm_kernels() -> KernelTable[GroupedGemmCall, GroupedGemmFwdInterface]:
+    """A new table of the grouped product kernel types, for use without an op.
+
+    An entry of it is called as `entry(a, b, layout_metadata, output)` and writes into `output`.
+    """
+    return KernelTable(GROUPED_GEMM, GROUPED_GEMM_KERNELS)

@@ -1,0 +1,78 @@
+"""Call specs and kernel interfaces of the moe family."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from tileops_kernels.calls import CallSpec
+from tileops_kernels.interface import InterfaceKey, KernelInterface
+
+RowLayout = Literal["masked", "ends", "per_row"]
+"""How metadata says which rows are an expert's: the rows that count of its slab, the row after its last one, or for
+each row its expert.
+"""
+
+Activation = Literal["none", "silu_and_mul", "gelu_and_mul"]
+"""What is done with the two halves of a product; "none" for a product without halves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupedGemmCall(CallSpec):
+    """Products of each expert's rows with its weights.
+
+    `layout` says what the metadata holds, and `alignment` at what multiples experts' rows begin where it holds ends.
+    `n` is the result's number of columns and `k` the number of terms; `few_rows` says that an expert has FEW_ROWS rows
+    or less on average, `vectors` that rows of both operands are whole 16-byte accesses; `dtype` is theirs and
+    `out_dtype` the result's.
+    """
+
+    layout: RowLayout
+    alignment: int
+    activation: Activation
+    n: int
+    k: int
+    few_rows: bool
+    vectors: bool
+    dtype: torch.dtype
+    out_dtype: torch.dtype
+
+
+FEW_ROWS = 64
+"""Rows that one small tile holds."""
+
+ACCESS_BYTES = 16
+"""What one thread moves in one access; addresses must be multiples of it."""
+
+
+class GroupedGemmFwdInterface(KernelInterface, Protocol):
+    """Products of each expert's rows with its weights."""
+
+    request: ClassVar[type[CallSpec]] = GroupedGemmCall
+
+    @abstractmethod
+    def forward(self, a: Tensor, b: Tensor, layout_metadata: Tensor, output: Tensor) -> Tensor:
+        """Write each expert's rows of `a @ b[expert].T` into `output` and return it.
+
+        a: `[rows, k]`, or `[experts, slab, k]` for "masked"; `call.dtype`. b: `[experts, n, k]`, or with an activation
+        `[experts, 2 n, k]`, gates before the rows that they are multiplied with; `call.dtype`. layout_metadata:
+        `[rows]` for "per_row", ascending, else `[experts]`; int32. output: a's shape with n columns; `call.out_dtype`.
+        All contiguous, at any storage offset, on the call's device. Rows that are no expert's are not written.
+        Products are summed in float32; an activation, silu or the exact gelu of the gates times the other half, is
+        computed in float32; the result is rounded once.
+        """
+        ...
+
+    def __call__(self, a: Tensor, b: Tensor, layout_metadata: Tensor, output: Tensor) -> Tensor:
+        """Run `forward`."""
+        ...
+
+
+GROUPED_GEMM: InterfaceKey[GroupedGemmCall, GroupedGemmFwdInterface] = InterfaceKey(
+    "grouped_gemm", GroupedGemmFwdInterface, GroupedGemmCall
+)
+"""The interface through which `MoEGroupedGemmFwdOp` calls its kernel."""

@@ -1,0 +1,1 @@
+"""TileLang builders of the moe family."""

@@ -1,0 +1,125 @@
+"""What each op of the moe family means, in plain PyTorch and float64."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from tileops.moe.layouts import ContiguousLayout, ContiguousMetadata, MaskedLayout
+from tileops_testing.references.reference import Reference
+
+__all__ = ["REFERENCES", "expert_mlp_fwd", "experts_rows", "grouped_gemm_fwd"]
+
+Layout = ContiguousLayout | MaskedLayout
+
+_STEEPEST = 1.2
+"""A bound of the slope of silu and of gelu."""
+
+
+def experts_rows(layout: Layout, metadata: Tensor, rows: int, experts: int) -> Iterator[tuple[int, slice]]:
+    """Yield each expert and its rows, those of a masked layout counted through all slabs."""
+    entries = metadata.tolist()
+    if isinstance(layout, MaskedLayout):
+        for expert, count in enumerate(entries):
+            yield expert, slice(expert * layout.max_m, expert * layout.max_m + count)
+    elif layout.metadata_kind == ContiguousMetadata.PER_ROW:
+        for expert in range(experts):
+            places = [row for row in range(rows) if entries[row] == expert]
+            yield expert, slice(places[0], places[-1] + 1) if places else slice(0, 0)
+    else:
+        last = 0
+        for expert, end in enumerate(entries):
+            yield expert, slice(math.ceil(last / layout.alignment) * layout.alignment, end)
+            last = end
+
+
+def grouped_gemm_fwd(
+    a: Tensor,
+    b: Tensor,
+    layout_metadata: Tensor,
+    *,
+    layout: Layout,
+    activation: str | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    """Return each expert's rows times its weights, activated, in float64; zeros in rows that are no expert's."""
+    del out_dtype
+    return _by_expert(a, b, layout_metadata, layout, activation)[0]
+
+
+def _grouped_gemm_terms(
+    a: Tensor,
+    b: Tensor,
+    layout_metadata: Tensor,
+    *,
+    layout: Layout,
+    activation: str | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    del out_dtype
+    return _by_expert(a, b, layout_metadata, layout, activation)[1]
+
+
+def expert_mlp_fwd(
+    expert_input: Tensor,
+    w_gate_up: Tensor,
+    w_down: Tensor,
+    layout_metadata: Tensor,
+    *,
+    layout: Layout,
+    activation: str = "silu_and_mul",
+) -> Tensor:
+    """Return the experts' gated MLP in float64, its hidden rows rounded to the input's dtype."""
+    hidden, _ = _by_expert(expert_input, w_gate_up, layout_metadata, layout, activation)
+    return _by_expert(hidden.to(expert_input.dtype), w_down, layout_metadata, layout, None)[0]
+
+
+def _expert_mlp_terms(
+    expert_input: Tensor,
+    w_gate_up: Tensor,
+    w_down: Tensor,
+    layout_metadata: Tensor,
+    *,
+    layout: Layout,
+    activation: str = "silu_and_mul",
+) -> Tensor:
+    """The terms behind the second product, weighted by how coarsely each is rounded before it."""
+    hidden, terms = _by_expert(expert_input, w_gate_up, layout_metadata, layout, activation)
+    coarse = torch.finfo(expert_input.dtype).eps / torch.finfo(torch.float32).eps / 32
+    behind = hidden.abs() * coarse + terms
+    return _by_expert(behind, w_down.abs(), layout_metadata, layout, None)[1]
+
+
+def _by_expert(a: Tensor, b: Tensor, metadata: Tensor, layout: Layout, activation: str | None) -> tuple[Tensor, Tensor]:
+    """The products and what the absolute values of their terms add up to, zeros in rows that are no expert's."""
+    flat = a.double().flatten(0, -2)
+    columns = b.shape[1] if activation is None else b.shape[1] // 2
+    values = flat.new_zeros((flat.shape[0], columns))
+    terms = torch.zeros_like(values)
+    for expert, rows in experts_rows(layout, metadata, flat.shape[0], b.shape[0]):
+        weights = b[expert].double()
+        product, behind = flat[rows] @ weights.T, flat[rows].abs() @ weights.abs().T
+        if activation is not None:
+            (gate, up), (behind_gate, behind_up) = product.chunk(2, -1), behind.chunk(2, -1)
+            active = functional.silu(gate) if activation == "silu_and_mul" else functional.gelu(gate)
+            product = active * up
+            behind = _STEEPEST * behind_gate * up.abs() + active.abs() * behind_up
+        values[rows], terms[rows] = product, behind
+    shape = (*a.shape[:-1], columns)
+    return values.view(shape), terms.view(shape)
+
+
+def _most_terms(values: Mapping[str, object]) -> int:
+    """The terms of the longest sum; where only the construction is known, what a model has at most."""
+    lengths = [value for name in ("K", "H", "F") if isinstance(value := values.get(name, 0), int)]
+    return max(lengths) or 7168
+
+
+REFERENCES: Mapping[str, Reference] = {
+    "MoEGroupedGemmFwdOp": Reference(grouped_gemm_fwd, summed=_most_terms, terms=_grouped_gemm_terms),
+    "MoEExpertMLPFwdOp": Reference(expert_mlp_fwd, summed=_most_terms, terms=_expert_mlp_terms, roundings=2),
+}

@@ -1,0 +1,36 @@
+"""Edge shapes of the moe family."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tileops.manifest.model import WorkloadRow
+
+__all__ = ["ROWS"]
+
+_TIGHT_ENDS = {"kind": "contiguous", "packing": "tight", "metadata_kind": "physical_psum", "alignment": 1}
+_TIGHT_ROWS = {"kind": "contiguous", "packing": "tight", "metadata_kind": "per_row", "alignment": 1}
+_ALIGNED_ENDS = {"kind": "contiguous", "packing": "aligned", "metadata_kind": "physical_psum", "alignment": 16}
+_MASKED = {"kind": "masked", "max_m": 5}
+
+
+def _row(label: str, layout: Mapping[str, object], dtype: str, **values: object) -> WorkloadRow:
+    return WorkloadRow(label=label, some=(), dtype_cases=({"T": dtype},), values={"layout": layout, **values})
+
+
+ROWS: Mapping[str, Sequence[WorkloadRow]] = {
+    "MoEGroupedGemmFwdOp": (
+        _row("tight-ends", _TIGHT_ENDS, "float16", activation="gelu_and_mul", P=37, E=5, N=33, K=17),
+        _row("tight-rows", _TIGHT_ROWS, "bfloat16", out_dtype="float32", P=37, E=5, N=24, K=40),
+        _row("aligned-ends", _ALIGNED_ENDS, "bfloat16", P=64, E=3, N=24, K=40),
+        _row("masked-odd", _MASKED, "float16", activation="silu_and_mul", E=3, N=7, K=9),
+        _row("fewer-rows-than-experts", _TIGHT_ENDS, "float16", P=3, E=8, N=16, K=16),
+        _row("no-rows", _TIGHT_ROWS, "float16", P=0, E=4, N=16, K=16),
+        _row("no-terms", _TIGHT_ENDS, "bfloat16", P=6, E=2, N=8, K=0),
+    ),
+    "MoEExpertMLPFwdOp": (
+        _row("tight-rows", _TIGHT_ROWS, "float16", activation="gelu_and_mul", P=37, E=5, H=33, F=17),
+        _row("masked-odd", _MASKED, "bfloat16", E=3, H=7, F=9),
+        _row("no-rows", _TIGHT_ENDS, "float16", P=0, E=4, H=16, F=16),
+    ),
+}
