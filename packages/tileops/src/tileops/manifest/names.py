@@ -14,6 +14,7 @@ OpName: TypeAlias = Literal[
     "GQAPrefillPagedWithKVCacheFwdOp",
     "GQAVarlenFwdOp",
     "GemmFwdOp",
+    "LayerNormFwdOp",
     "LongRoPEFwdOp",
     "MaxPool2dFwdOp",
     "MaxPool2dIndicesFwdOp",
