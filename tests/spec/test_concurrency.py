@@ -237,7 +237,7 @@ COPIES = pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, through
 def test_a_copy_is_a_new_instance(duplicate: Callable[[Any], Any]) -> None:
     """Parameters and later attributes survive; key, binding, kernels and record are its own."""
     op = TableFwdOp(torch.tensor([1.0, 2.0]), target=BUILTIN)
-    op.note = "mine"  # type: ignore[attr-defined]
+    op.note = "mine"
     op(torch.ones(2))
     twin = duplicate(op)
 
