@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import enum
 import io
 import math
 from typing import TYPE_CHECKING
 
 import torch
 
-from tileops.manifest import registry
+from tileops.manifest import registry, workloads
 from tileops.manifest.workloads import TensorCase
+from tileops_testing.shapes import rows_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from tileops.manifest.model import OpEntry
     from tileops.manifest.workloads import WorkloadCase
@@ -21,15 +24,20 @@ if TYPE_CHECKING:
 
 def example_of(entry: OpEntry) -> str:
     """Return the code of the example: imports, inputs, construction, call, result."""
-    case = min(registry.cases(entry.name), key=_size)  # type: ignore[arg-type]
+    case = min(_cases(entry), key=_size)
+    contents = workloads.metadata(entry, case)
+    names = [
+        entry.name,
+        *(type(value).__name__ for value in case.parameters.values() if dataclasses.is_dataclass(value)),
+    ]
     tensors = {name: tensor for name, tensor in case.tensors.items() if tensor is not None}
     outputs = ", ".join(tensor.name for tensor in entry.signature.outputs)
     lines = [
         "import torch",
-        f"from tileops.{entry.family} import {entry.name}",
+        f"from tileops.{entry.family} import {', '.join(sorted(names))}",
         "",
         "torch.manual_seed(0)",
-        *(f"{name} = {_made(name, tensor)}" for name, tensor in tensors.items()),
+        *(f"{name} = {_made(name, tensor, contents.get(name))}" for name, tensor in tensors.items()),
         f"op = {entry.name}({', '.join(_parameters(entry, case))})",
         f"{outputs} = op({', '.join(_arguments(case))})",
         f"print({outputs})",
@@ -37,11 +45,24 @@ def example_of(entry: OpEntry) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _cases(entry: OpEntry) -> Sequence[WorkloadCase]:
+    """Return the workload cases; for an op whose tensors tell of other tensors, the kit's smaller ones."""
+    if all(tensor.values is None for tensor in entry.signature.inputs):
+        return registry.cases(entry.name)  # type: ignore[arg-type]
+    rows = rows_for(entry.name, entry.family)
+    cases = [workloads.instantiate(entry, row, dtypes) for row in rows for dtypes in row.dtype_cases]
+    return [case for case in cases if all(tensor is None or 0 not in tensor.shape for tensor in case.tensors.values())]
+
+
 def output_of(source: str) -> str:
     """Run an example in a namespace of its own and return what it printed."""
     printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        exec(compile(source, "<example>", "exec"), {"__name__": "__main__"})  # noqa: S102 - generated here
+    torch.set_printoptions(threshold=64, edgeitems=2)
+    try:
+        with contextlib.redirect_stdout(printed):
+            exec(compile(source, "<example>", "exec"), {"__name__": "__main__"})  # noqa: S102 - generated here
+    finally:
+        torch.set_printoptions(profile="default")
     return printed.getvalue()
 
 
@@ -55,19 +76,35 @@ def _parameters(entry: OpEntry, case: WorkloadCase) -> Iterator[str]:
         elif not entry.signature.inputs and isinstance(value, int):
             yield f"{name}={min(value, 4)}"
         else:
-            yield f"{name}={value!r}"
+            yield f"{name}={_written(value)}"
     if not entry.signature.inputs and any(parameter.name == "device" for parameter in entry.signature.parameters):
         yield "device='cpu'"
 
 
-def _size(case: WorkloadCase) -> tuple[int, int]:
-    """Order cases by the number of elements, and among equals float32 first, whose printed digits say most."""
+def _size(case: WorkloadCase) -> tuple[bool, int, int]:
+    """Order cases by the number of elements, and among equals float32 first, whose printed digits say most.
+
+    Cases without a floating-point tensor come last: numbers drawn at random would mean nothing to them.
+    """
     tensors = [tensor for tensor in case.tensors.values() if tensor is not None]
     widest = max((tensor.dtype.itemsize for tensor in tensors), default=0)
-    return sum(math.prod(tensor.shape) for tensor in tensors), -widest
+    drawn = any(tensor.dtype.is_floating_point for tensor in tensors)
+    return not drawn, sum(math.prod(tensor.shape) for tensor in tensors), -widest
 
 
-def _made(name: str, tensor: TensorCase) -> str:
+def _written(value: object) -> str:
+    """Return a parameter's value as code."""
+    if isinstance(value, enum.Enum):
+        return repr(value.value)
+    if dataclasses.is_dataclass(value):
+        given = (f"{field.name}={_written(getattr(value, field.name))}" for field in dataclasses.fields(value))
+        return f"{type(value).__name__}({', '.join(given)})"
+    return repr(value)
+
+
+def _made(name: str, tensor: TensorCase, contents: torch.Tensor | None) -> str:
+    if contents is not None:
+        return f"torch.tensor({contents.tolist()}, dtype={contents.dtype})"
     if not tensor.dtype.is_floating_point:
         raise ValueError(f"{name}: expected a floating-point input, received {tensor.dtype}; its values have a meaning")
     dtype = "" if tensor.dtype == torch.float32 else f", dtype={tensor.dtype}"

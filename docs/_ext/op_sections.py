@@ -51,6 +51,7 @@ def page_of(name: str, data: Path) -> Page:
     parts = {
         "Example": _example(entry),
         "Signature": _signature(entry, op),
+        "Stages": _stages(entry),
         "Kernel types": _kernel_types(op),
         "Support": _support(name, data),
         "Workloads": _workloads(entry, op, data),
@@ -153,7 +154,20 @@ def _kind_in_words(name: str, kind: Kind, entry: OpEntry) -> str:
     )
 
 
+def _stages(entry: OpEntry) -> Iterator[str]:
+    if entry.composition is None:
+        return
+    yield "A call runs these in order. Under `torch.compile` each op among them is a node of its own."
+    rows = [
+        [code(stage.name), code(stage.op or stage.kernel or ""), "where it is needed" if stage.optional else "always"]
+        for stage in entry.composition.stages
+    ]
+    yield table(["stage", "op or kernel", "runs"], rows)
+
+
 def _kernel_types(op: type[Op]) -> Iterator[str]:
+    if not op.kernel_types:
+        return
     yield "A call is served by the kernel type that runs on its device, does not refuse it, and comes first by rank."
     rows = [
         [code(key), _runs_on(kernel_type), " ".join(_paragraphs(kernel_type)[0].split()), _rank(key, op.kernel_types)]
