@@ -88,7 +88,7 @@ def test_a_target_may_be_asked_for_on_any_device(run: Run) -> None:
     """By the constructor, or as the process default."""
     program = """
 from tileops.backend import set_default_target, default_target
-print(registered_targets(), registered_targets("RMSNormFwdOp"), registered_targets("SumFwdOp"))
+print(registered_targets(), registered_targets("RMSNormFwdOp"), registered_targets("AddFwdOp"))
 op = RMSNormFwdOp((4,), target="plain_torch")
 print(op(torch.full((2, 4), 3.0)).mean().item() > 0.99, op.serving_target)
 set_default_target("plain_torch")

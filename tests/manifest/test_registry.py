@@ -102,7 +102,7 @@ def test_a_file_that_is_not_text_is_a_problem_of_its_own(tmp_path: Path) -> None
     (tmp_path / "types.yaml").write_bytes(b"\xff\xfe")
     assert found.entry("OneFwdOp").name == "OneFwdOp"
     assert [str(problem) for problem in validate(found) if problem.rule == "encoding"] == [
-        "manifests/toy/two.yaml:2:6: encoding: the byte 0xe9 is not UTF-8; save the file as UTF-8",
+        "manifests/toy/two.yaml:2:4: encoding: the byte 0xe9 is not UTF-8; save the file as UTF-8",
         "manifests/types.yaml:1:1: encoding: the byte 0xff is not UTF-8; save the file as UTF-8",
     ]
 

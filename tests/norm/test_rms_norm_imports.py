@@ -13,10 +13,10 @@ WATCH = """
 import sys
 from tileops.manifest import registry
 files = []
-def parse_text(text, file, *rest, parse=registry.parse_text):
-    files.append(file)
-    return parse(text, file, *rest)
-registry.parse_text = parse_text
+def parse_document(document, *rest, parse=registry.parse_document):
+    files.append(document.file)
+    return parse(document, *rest)
+registry.parse_document = parse_document
 def loaded():
     return sorted({name.partition('.')[0] for name in sys.modules} & {'tilelang', 'tvm', 'tvm_ffi'})
 """
