@@ -17,12 +17,9 @@ from tileops_kernels.build.program import Program
 from tileops_kernels.devices import DeviceFacts
 from tileops_kernels.errors import NoImplementationError, StorageError
 from tileops_kernels.norm import RMS_NORM_KERNELS, LayerNormCall, rms_norm_kernels
-from tileops_kernels.norm.rms_norm import (
+from tileops_kernels.norm.rms_norm import RMSNormCPUKernel, RMSNormKernel, RMSNormOnChipKernel, RMSNormStreamingKernel
+from tileops_kernels.norm.rows import (
     OnChipSettings,
-    RMSNormCPUKernel,
-    RMSNormKernel,
-    RMSNormOnChipKernel,
-    RMSNormStreamingKernel,
     general_settings,
     on_chip_settings,
     streaming_settings,
@@ -315,7 +312,7 @@ def test_offsets_are_wide_and_accesses_whole(
     kernel_type: type[RMSNormOnChipKernel | RMSNormStreamingKernel], n: int
 ) -> None:
     """Row offsets are computed in 64 bits, and x and y move 16 bytes at a time."""
-    text = cuda.cross_compile(kernel_type(cuda_call(n)).program(weighted=True), arch=90)
+    text = cuda.cross_compile(kernel_type(cuda_call(n)).program(True), arch=90)
 
     assert re.search(rf"X \+ \(.*\(int64_t\)blockIdx\.x\) \* \(int64_t\){n}\)", text)
     assert re.search(rf"\*\(uint4\*\)\(Y \+ \(.*\(int64_t\)blockIdx\.x\) \* \(int64_t\){n}\)", text)

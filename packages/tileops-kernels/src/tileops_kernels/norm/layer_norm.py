@@ -21,7 +21,7 @@ class LayerNormCUDAKernel(CUDARows, LayerNormFwdInterface):
 
     def forward(self, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
         """See `LayerNormFwdInterface.forward`."""
-        return self._launch(x, (weight, bias), torch.empty_like(x, memory_format=torch.contiguous_format))
+        return self.launch(x, (weight, bias), torch.empty_like(x, memory_format=torch.contiguous_format))
 
 
 class LayerNormOnChipKernel(LayerNormCUDAKernel, OnChipRows):
@@ -48,7 +48,7 @@ class LayerNormCPUKernel(CPURows, LayerNormFwdInterface):
 
     def forward(self, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
         """See `LayerNormFwdInterface.forward`."""
-        return self._launch(x, (weight, bias), torch.empty_like(x, memory_format=torch.contiguous_format))
+        return self.launch(x, (weight, bias), torch.empty_like(x, memory_format=torch.contiguous_format))
 
 
 LAYER_NORM_KERNELS: Mapping[str, KernelType] = {

@@ -179,16 +179,29 @@ class RowNormKernel(Kernel[LayerNormCall], Generic[Function]):
         """How the module's and the builder's names end, and the launch settings among the builder's arguments."""
         ...
 
+    def load(self, passed: tuple[bool, ...]) -> Function:
+        """The program of the signature in which each of `affine` is passed or not, built by its first call."""
+        run = self._loaded.get(passed)
+        if run is None:
+            owner = f"{type(self).__name__} for {self.call}"
+            run = self._loaded[passed] = self._compiled(self.program(*passed), owner)
+        return run
+
     @abstractmethod
-    def _load(self, passed: tuple[bool, ...]) -> Function:
-        """The program of one signature, built by the first call that needs it."""
+    def _compiled(self, program: Program, owner: str) -> Function:
+        """`program` as a function of the kernel's device."""
         ...
 
 
 class CUDARows(RowNormKernel[cuda.CUDAFunction]):
     """The launch on CUDA."""
 
-    def _launch(self, x: Tensor, affine: tuple[Tensor | None, ...], y: Tensor) -> Tensor:
+    def __init__(self, call: LayerNormCall) -> None:
+        super().__init__(call)
+        self._launches_as_is = call.n > 1 and torch.cuda.device_count() == 1
+        """Whether a matrix needs neither a view, whose strides are then its own, nor a change of the current device."""
+
+    def launch(self, x: Tensor, affine: tuple[Tensor | None, ...], y: Tensor) -> Tensor:
         """Launch on tensors of any shape, address and device; the current device is what it was."""
         if y.numel() == 0:
             return y
@@ -197,16 +210,12 @@ class CUDARows(RowNormKernel[cuda.CUDAFunction]):
         passed = [aligned(tensor).as_strided((n,), (1,)) for tensor in affine if tensor is not None]
         results = y.view(-1, n)
         with torch.cuda.device(x.device):
-            run = self._load(tuple([tensor is not None for tensor in affine]))
+            run = self.load(tuple([tensor is not None for tensor in affine]))
             run(rows, *passed, results, self._eps)
         return y
 
-    def _load(self, passed: tuple[bool, ...]) -> cuda.CUDAFunction:
-        run = self._loaded.get(passed)
-        if run is None:
-            owner = f"{type(self).__name__} for {self.call}"
-            run = self._loaded[passed] = cuda.load(self.program(*passed), arch=self.call.arch, owner=owner)
-        return run
+    def _compiled(self, program: Program, owner: str) -> cuda.CUDAFunction:
+        return cuda.load(program, arch=self.call.arch, owner=owner)
 
 
 class OnChipRows(CUDARows):
@@ -284,18 +293,16 @@ class CPURows(RowNormKernel[CPUFunction]):
     def _build(self) -> tuple[str, str, Mapping[str, int]]:
         return "_cpu", "rows", {}
 
-    def _launch(self, x: Tensor, affine: tuple[Tensor | None, ...], y: Tensor) -> Tensor:
+    def launch(self, x: Tensor, affine: tuple[Tensor | None, ...], y: Tensor) -> Tensor:
         """Run on tensors of any shape."""
         if (count := y.numel()) == 0:
             return y
-        given = addresses(self, {"x": x, **dict(zip(("weight", "bias"), affine, strict=False)), "y": y})
-        run = self._load(tuple([tensor is not None for tensor in affine]))
-        run(*given, self._eps, count // self._n, torch.get_num_threads())
+        places = [tensor.data_ptr() for tensor in (x, *affine, y) if tensor is not None]
+        if 0 in places:
+            addresses(self, {"x": x, **dict(zip(("weight", "bias"), affine, strict=False)), "y": y})  # names the tensor
+        run = self.load(tuple([tensor is not None for tensor in affine]))
+        run(*places, self._eps, count // self._n, torch.get_num_threads())
         return y
 
-    def _load(self, passed: tuple[bool, ...]) -> CPUFunction:
-        run = self._loaded.get(passed)
-        if run is None:
-            owner = f"{type(self).__name__} for {self.call}"
-            run = self._loaded[passed] = cpu.load(self.program(*passed), owner=owner)
-        return run
+    def _compiled(self, program: Program, owner: str) -> CPUFunction:
+        return cpu.load(program, owner=owner)
