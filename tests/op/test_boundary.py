@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
@@ -148,6 +150,15 @@ def test_boundary_code_can_be_read() -> None:
     import inspect
 
     assert "def _call_boundary(self, x=MISSING, bias=None" in inspect.getsource(ScaledFwdOp._call_boundary)
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # torch's own, of the batches that jacrev makes
+@pytest.mark.parametrize("transform", [torch.func.grad, torch.func.jacrev])
+def test_function_transforms_raise_the_same_error(transform: Callable[..., Callable[[Tensor], Tensor]]) -> None:
+    """A transform that differentiates through an op meets the error that backward raises."""
+    op = ScaledFwdOp()
+    with pytest.raises(GradientError, match="ScaledFwdOp: backward through its output is not defined"):
+        transform(lambda x: op(x).sum())(torch.ones(2))
 
 
 def test_tangents_are_not_dropped() -> None:

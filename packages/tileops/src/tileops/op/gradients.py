@@ -65,15 +65,18 @@ def forward_only(operator: Any, op_name: str, written: Sequence[int] = ()) -> ty
 
     class ForwardOnly(torch.autograd.Function):
         @staticmethod
-        def forward(ctx: Any, *arguments: Any) -> Any:
-            ctx.save_for_backward(*(_shape_of(value) for value in arguments if isinstance(value, Tensor)))
-            ctx.passed = tuple(isinstance(value, Tensor) for value in arguments)
+        def forward(*arguments: Any) -> Any:
             if not written:
                 return operator(*arguments)
             copied = [value.clone() if place in written else value for place, value in enumerate(arguments)]
             result = operator(*copied)
             allocated = () if result is None else result if isinstance(result, tuple) else (result,)
             return (*allocated, *(copied[place] for place in written))
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:  # noqa: ARG004
+            ctx.save_for_backward(*(_shape_of(value) for value in inputs if isinstance(value, Tensor)))
+            ctx.passed = tuple(isinstance(value, Tensor) for value in inputs)
 
         @staticmethod
         def backward(ctx: Any, *gradients: Any) -> Any:
@@ -117,9 +120,12 @@ class _Refused(torch.autograd.Function):
     """Gives the tensor in its list, as one that depends on the inputs; its backward raises."""
 
     @staticmethod
-    def forward(ctx: Any, held: Sequence[Tensor], op_name: str, *inputs: Tensor) -> Tensor:  # noqa: ARG004
-        ctx.op_name = op_name
+    def forward(held: Sequence[Tensor], op_name: str, *inputs: Tensor) -> Tensor:  # noqa: ARG004
         return held[0]
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:  # noqa: ARG004
+        ctx.op_name = inputs[1]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:  # noqa: ARG004
