@@ -47,6 +47,9 @@ class FixedTimer:
         return {name: Timing(self.seconds[name], (self.seconds[name],) * 2) for name in functions}
 
 
+COPIES = {"copy by copy_": Timing(1e-6, (1e-6,)), "copy by a kernel": Timing(2e-6, (2e-6,))}
+
+
 def double(x: Tensor) -> Tensor:
     return x * 2
 
@@ -56,8 +59,8 @@ def triple(x: Tensor) -> Tensor:
 
 
 def test_numbers_follow_from_the_times() -> None:
-    """Rate, share of the copy's rate and ratio to the fastest peer are computed within one run."""
-    timer = FixedTimer({"tileops": 2e-6, "slow": 4e-6, "fast": 1e-6, "copy": 1e-6})
+    """Rate, share of the fastest copy's rate and ratio to the fastest peer are computed within one run."""
+    timer = FixedTimer({"tileops": 2e-6, "slow": 4e-6, "fast": 1e-6, "copy by copy_": 3e-6, "copy by a kernel": 1e-6})
     runner = Runner(Costed(), toys.doubling_case(Costed), device=CPU, timer=timer)
     result = runner.compare({"slow": double, "fast": double})
     own = result["tileops"]
@@ -103,7 +106,7 @@ def test_spread_is_between_the_two_passes() -> None:
 def test_ratio_within_the_spread_is_marked_as_noise(second: float, marked: bool) -> None:
     """A ratio to the best peer that differs from one by less than the spread of either is called noise."""
     own, peer = Timing(2e-6, (2e-6, second)), Timing(2.4e-6, (2.4e-6, 2.4e-6))
-    result = compared({"tileops": own, "peer": peer, "copy": Timing(1e-6, (1e-6,))})
+    result = compared({"tileops": own, "peer": peer, **COPIES})
     assert ("0.83 (noise)" in result.render()) == marked
 
 
@@ -113,7 +116,7 @@ def test_host_times_of_a_busy_machine_are_no_measurement(
 ) -> None:
     """The load is kept with the result, and a table of host times on a busy machine says what it is worth."""
     monkeypatch.setattr("tileops_testing.bench.runner.host_load", lambda: load)
-    result = compared({"tileops": Timing(2e-6, (2e-6,)), "copy": Timing(1e-6, (1e-6,))})
+    result = compared({"tileops": Timing(2e-6, (2e-6,)), **COPIES})
     assert result.load == load
     assert ("NOT A MEASUREMENT: 3.0 processes waited for each processor" in result.render()) == marked
 
@@ -123,7 +126,7 @@ def compared(timings: dict[str, Timing]) -> BenchResult:
         def time(self, functions: Mapping[str, Callable[[], object]]) -> dict[str, Timing]:
             return timings
 
-    peers = {name: double for name in timings if name not in {"tileops", "copy"}}
+    peers = {name: double for name in timings if name not in {"tileops", *COPIES}}
     return Runner(Costed(), toys.doubling_case(Costed), device=CPU, timer=Given()).compare(peers)
 
 
@@ -137,7 +140,7 @@ def test_device_time_is_what_runs_between_flushes() -> None:
 
 def test_result_survives_json() -> None:
     """A result read back from JSON is the result that was written."""
-    timer = FixedTimer({"tileops": 2e-6, "copy": 1e-6})
+    timer = FixedTimer({"tileops": 2e-6, "copy by copy_": 1e-6, "copy by a kernel": 1e-6})
     result = Runner(Costed(), toys.doubling_case(Costed), device=CPU, timer=timer).compare({})
     assert BenchResult.from_dict(json.loads(json.dumps(result.to_dict()))) == result
     assert "of copy" in result.render()
