@@ -81,12 +81,10 @@ def test_column_settings() -> None:
 
 
 def test_vector_width() -> None:
-    """An access is 16 bytes and at most eight elements, where length and address allow it."""
+    """An access is 16 bytes and at most eight elements, where it divides the length."""
     for dtype, expected in ((torch.float32, 4), (torch.float16, 8), (torch.int8, 8), (torch.int64, 2)):
-        x = torch.zeros(64, dtype=dtype)
-        assert vector_width(64, x) == expected
-        assert vector_width(63, x) == 1
-        assert vector_width(expected, x[1:]) == 1
+        assert vector_width(64, dtype) == expected
+        assert vector_width(63, dtype) == 1
 
 
 @pytest.mark.parametrize(

@@ -172,7 +172,7 @@ def test_launches_get_packed_views(
     for tensor in launches.given[0]:
         assert tensor.stride() == torch.empty(tensor.shape, device="meta").stride()
         assert tensor.shape[-1] == dict(launches.programs[0].arguments)["vector"]
-    assert launches.given[0][0].shape[-1] == 1 or x.data_ptr() % 16 == 0
+        assert tensor.shape[-1] == 1 or tensor.data_ptr() % 16 == 0
 
 
 def test_no_elements_launch_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from tileops_kernels.alignment import ACCESS_BYTES
 from tileops_kernels.build import cpu, cuda
 from tileops_kernels.build.launcher import CPUFunction
 from tileops_kernels.build.program import Program
@@ -19,9 +20,6 @@ from tileops_kernels.kernel import Kernel, KernelType
 
 _CUDA_PROGRAMS = "tileops_kernels.elementwise.programs.activation"
 _CPU_PROGRAMS = "tileops_kernels.elementwise.programs.activation_cpu"
-
-ACCESS_BYTES = 16
-"""What one thread moves in one access where addresses are multiples of it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
+from tileops_kernels.alignment import ACCESS_BYTES
 from tileops_kernels.build import cpu, cuda
 from tileops_kernels.build.launcher import CPUFunction
 from tileops_kernels.build.program import Program
@@ -26,8 +27,6 @@ from tileops_kernels.kernel import Kernel, KernelType
 _CUDA_PROGRAMS = "tileops_kernels.elementwise.programs.generative"
 _CPU_PROGRAMS = "tileops_kernels.elementwise.programs.generative_cpu"
 
-ACCESS_BYTES = 16
-"""What one thread writes in one access where the length of a row allows it."""
 
 SINUSOIDAL_BASE = 10000.0
 

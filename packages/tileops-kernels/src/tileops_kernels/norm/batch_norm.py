@@ -11,6 +11,7 @@ from typing import ClassVar, TypeVar
 import torch
 from torch import Tensor
 
+from tileops_kernels.alignment import ACCESS_BYTES, aligned
 from tileops_kernels.build import cpu, cuda
 from tileops_kernels.build.launcher import CPUFunction
 from tileops_kernels.build.program import Program
@@ -21,7 +22,7 @@ from tileops_kernels.norm.interfaces import (
     BatchNormTrainCall,
     BatchNormTrainFwdInterface,
 )
-from tileops_kernels.norm.rows import ACCESS_BYTES, DTYPES, addresses, aligned, dtype_refusal
+from tileops_kernels.norm.rows import DTYPES, addresses, dtype_refusal
 
 _CUDA_PROGRAMS = "tileops_kernels.norm.programs.batch_norm"
 _CPU_PROGRAMS = "tileops_kernels.norm.programs.batch_norm_cpu"

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import torch
 from torch import Tensor
 
+from tileops_kernels.alignment import ACCESS_BYTES, aligned
 from tileops_kernels.build import cpu, cuda
 from tileops_kernels.build.launcher import CPUFunction
 from tileops_kernels.build.program import Program
@@ -28,8 +29,6 @@ DTYPES = {torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float32: "
 """The dtypes that every norm kernel serves, with TileLang's names for them."""
 
 WARP = 32
-ACCESS_BYTES = 16
-"""What one thread moves in one access; addresses must be multiples of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +110,6 @@ def _on_chip_limit(call: LayerNormCall) -> int:
     Twice that measured slower than reading the row twice (docs/performance/rms_norm.md).
     """
     return 512 * 8 * vector_width(call)
-
-
-def aligned(tensor: Tensor) -> Tensor:
-    """`tensor`, or a copy of it where its first element is not at a multiple of 16 bytes."""
-    return tensor if tensor.data_ptr() % ACCESS_BYTES == 0 else tensor.clone()
 
 
 def addresses(kernel: Kernel[Any], tensors: Mapping[str, Tensor | None]) -> list[int]:

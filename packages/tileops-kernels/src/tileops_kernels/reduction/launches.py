@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tileops_kernels.alignment import ACCESS_BYTES, aligned
+
 FLOATS = {torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float32: "float32"}
 """The floating-point dtypes of the family, with TileLang's names for them."""
 
@@ -20,8 +22,6 @@ INTEGERS = {
 }
 """The other dtypes whose elements can be combined."""
 
-ACCESS_BYTES = 16
-"""The most that one thread moves in one access; addresses must be multiples of it."""
 WIDEST = 8
 """The most elements of one access, each of which is an accumulator of its own."""
 
@@ -43,20 +43,26 @@ def column_settings(columns: int, reduced: int, vector: int, sm_count: int) -> C
     return ColumnSettings(vector=vector, across=32, down=8, unroll=4)
 
 
-def vector_width(length: int, tensor: Tensor) -> int:
-    """Elements of the widest access to `tensor`, where the address allows it and it divides `length`; else 1."""
-    vector = min(WIDEST, ACCESS_BYTES // tensor.element_size())
-    return vector if length % vector == 0 and tensor.data_ptr() % ACCESS_BYTES == 0 else 1
+def vector_width(length: int, dtype: torch.dtype) -> int:
+    """Elements of the widest access where it divides `length`, else 1."""
+    vector = min(WIDEST, ACCESS_BYTES // dtype.itemsize)
+    return vector if length % vector == 0 else 1
 
 
 def rows_view(tensor: Tensor, outer: int, reduced: int, vector: int) -> Tensor:
-    """A contiguous tensor as `[outer, reduced / vector, vector]`, with the strides that programs check."""
-    return tensor.as_strided((outer, reduced // vector, vector), (reduced, vector, 1))
+    """A contiguous tensor as `[outer, reduced / vector, vector]`, with the address and strides that programs check."""
+    return _begun(tensor, vector).as_strided((outer, reduced // vector, vector), (reduced, vector, 1))
 
 
 def columns_view(tensor: Tensor, outer: int, reduced: int, inner: int, vector: int) -> Tensor:
-    """A contiguous tensor as `[outer, reduced, inner / vector, vector]`, with the strides that programs check."""
-    return tensor.as_strided((outer, reduced, inner // vector, vector), (reduced * inner, inner, vector, 1))
+    """A contiguous tensor as `[outer, reduced, inner / vector, vector]`, as `rows_view` gives rows."""
+    return _begun(tensor, vector).as_strided(
+        (outer, reduced, inner // vector, vector), (reduced * inner, inner, vector, 1)
+    )
+
+
+def _begun(tensor: Tensor, vector: int) -> Tensor:
+    return tensor if vector == 1 else aligned(tensor)
 
 
 def spelled(dtypes: dict[torch.dtype, str]) -> str:

@@ -11,13 +11,13 @@ from typing import ClassVar, TypeAlias
 import torch
 from torch import Tensor
 
+from tileops_kernels.alignment import ACCESS_BYTES
 from tileops_kernels.build import cpu, cuda
 from tileops_kernels.build.launcher import GRAIN, CPUFunction
 from tileops_kernels.build.program import Program
 from tileops_kernels.kernel import Kernel, KernelType
 from tileops_kernels.reduction.interfaces import ReduceCall, ReduceFwdInterface
 from tileops_kernels.reduction.launches import (
-    ACCESS_BYTES,
     FLOATS,
     INTEGERS,
     WIDEST,
@@ -171,7 +171,7 @@ class ReduceKernel(_PassesKernel):
     def run(self, each: Pass, step: Step, source: Tensor, target: Tensor) -> None:
         """Launch one pass."""
         outer, reduced, inner = each.outer, each.reduced, each.inner
-        vector = vector_width(reduced if inner == 1 else inner, source)
+        vector = vector_width(reduced if inner == 1 else inner, source.dtype)
         settings = settings_of(each, vector, self.call.sm_count)
         run = self._loaded.get((step, settings)) or self._load(step, settings)
         if inner == 1:

@@ -11,13 +11,13 @@ from typing import ClassVar, TypeAlias
 import torch
 from torch import Tensor
 
+from tileops_kernels.alignment import ACCESS_BYTES
 from tileops_kernels.build import cpu, cuda
 from tileops_kernels.build.launcher import CPUFunction
 from tileops_kernels.build.program import Program
 from tileops_kernels.kernel import Kernel, KernelType
 from tileops_kernels.reduction.interfaces import SoftmaxCall, SoftmaxFwdInterface
 from tileops_kernels.reduction.launches import (
-    ACCESS_BYTES,
     FLOATS,
     WIDEST,
     ColumnSettings,
@@ -120,11 +120,11 @@ class SoftmaxKernel(_SoftmaxKernel):
         outer, reduced, inner = _slices(x, axis)
         with torch.cuda.device(x.device):
             if inner == 1:
-                vector = vector_width(reduced, x)
+                vector = vector_width(reduced, x.dtype)
                 run = self._run(row_settings(reduced, vector))
                 run(rows_view(x, outer, reduced, vector), rows_view(y, outer, reduced, vector))
             else:
-                vector = vector_width(inner, x)
+                vector = vector_width(inner, x.dtype)
                 run = self._run(column_settings(outer * inner, reduced, vector, self.call.sm_count))
                 views = (columns_view(tensor, outer, reduced, inner, vector) for tensor in (x, y))
                 run(*views)

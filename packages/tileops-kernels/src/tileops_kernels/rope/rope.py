@@ -14,6 +14,7 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
+from tileops_kernels.alignment import ACCESS_BYTES, aligned
 from tileops_kernels.build import cpu, cuda
 from tileops_kernels.build.launcher import CPUFunction
 from tileops_kernels.build.program import Program
@@ -25,8 +26,6 @@ from tileops_kernels.rope.interfaces import RoPECall, RoPEFwdInterface
 _CUDA_PROGRAMS = "tileops_kernels.rope.programs.rope"
 _CPU_PROGRAMS = "tileops_kernels.rope.programs.rope_cpu"
 
-ACCESS_BYTES = 16
-"""What one thread moves in one access where the parts of a row allow it."""
 
 _INT32_PLACES = 1 << 31
 """Rows whose places are counted in 32 bits, in which dividing by run-time sizes is fast."""
@@ -106,12 +105,11 @@ class RotationKernel(_RotationKernel):
         elements = x.numel()
         if elements == 0:
             return y
-        aligned = x if x.data_ptr() % ACCESS_BYTES == 0 else x.clone()
         rows, width = elements // self.call.width, self.call.width
         wide = rows >= _INT32_PLACES
         run = self._loaded.get(wide) or self._load(wide=wide)
         with torch.cuda.device(x.device):
-            source = aligned.as_strided((rows, width), (width, 1))
+            source = aligned(x).as_strided((rows, width), (width, 1))
             run(source, self._table, y.as_strided((rows, width), (width, 1)), heads, length)
         return y
 
