@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tileops.errors import ExpressionError
-from tileops.manifest.checking import Scope, infer
+from tileops.manifest.checking import infer
 from tileops.manifest.expressions import (
     Attribute,
     Binary,
@@ -28,6 +28,7 @@ from tileops.manifest.expressions import (
     parse_expression,
     parse_shape,
 )
+from tileops.manifest.facts import Scope
 from tileops.manifest.kinds import BoolKind, DimKind, FloatKind, IntKind, ShapeKind, UnionKind
 from tileops.manifest.kinds import NoneKind as NothingKind
 from tileops.manifest.source import evaluate

@@ -7,11 +7,9 @@ from typing import ClassVar
 import pytest
 import torch
 
-from tests.manifest.rms_norm import PLAN
 from tileops.manifest import registry
 from tileops.manifest.implementation import class_problems, reference
 from tileops.manifest.parse import parse_entry
-from tileops.manifest.plan import build_plan
 
 ENTRY = registry.entry("RMSNormFwdOp")
 
@@ -112,13 +110,13 @@ ASKED = "and the entry asks for (normalized_shape, eps, target)"
 )
 def test_a_class_follows_its_entry(op: type, expected: list[tuple[str, str]]) -> None:
     """Constructor, forward, boundary and sub-ops are those that the entry says; injected parameters are allowed."""
-    assert [(found.rule, found.message) for found in class_problems(ENTRY, op, PLAN)] == expected
+    assert [(found.rule, found.message) for found in class_problems(ENTRY, op)] == expected
 
 
 def test_a_composite_holds_its_stages() -> None:
     """A composite has no boundary, and holds the ops of its stages under their names, in order."""
     entry = registry.entry("FusedMoEFwdOp")
-    found = [problem.rule for problem in class_problems(entry, Right, build_plan(entry))]
+    found = [problem.rule for problem in class_problems(entry, Right)]
     assert found.count("composition") == 1
     assert found.count("boundary") == 1
 
@@ -155,4 +153,4 @@ class Typed:
 def test_a_dtype_default_is_the_dtype_of_its_name() -> None:
     """An entry writes a dtype by name, and the class holds the dtype itself."""
     entry = registry.entry("AlibiFwdOp")
-    assert [problem.message for problem in class_problems(entry, Typed, build_plan(entry))] == []
+    assert [problem.message for problem in class_problems(entry, Typed)] == []

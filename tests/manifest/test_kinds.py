@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tileops.errors import ExpressionError
-from tileops.manifest.checking import Scope, infer
+from tileops.manifest.checking import infer
 from tileops.manifest.expressions import parse_expression
+from tileops.manifest.facts import Scope
 from tileops.manifest.kinds import (
     BoolKind,
     DimKind,

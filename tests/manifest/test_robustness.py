@@ -76,8 +76,9 @@ def damaged(draw: st.DrawFn) -> str:
 @given(damaged())
 def test_a_damaged_entry_is_reported_or_still_right(text: str) -> None:
     """A damaged entry gives problems with places, or is still an entry; nothing raises."""
-    entries, problems = parse_text(text, "damaged.yaml", registry.default().sums[0])
-    for entry in entries.values():
+    reading = parse_text(text, "damaged.yaml", registry.default().sums[0])
+    problems = list(reading.problems)
+    for entry in reading.drafts.values():
         problems += validate_entry(entry)
     assert all(problem.line >= 1 and problem.column >= 1 and problem.message for problem in problems)
 
@@ -94,6 +95,6 @@ def test_any_text_is_read_or_reported(text: str) -> None:
 )
 def test_extreme_texts_are_read_or_reported(text: str) -> None:
     """Deep nesting, long numbers and strange characters are values or problems."""
-    entries, problems = parse_text(text, "extreme.yaml")
-    assert entries == {}
-    assert problems
+    reading = parse_text(text, "extreme.yaml")
+    assert reading.entries == {}
+    assert reading.problems

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from tileops.manifest import registry
-from tileops.manifest.workloads import TensorCase
+from tileops.manifest.rowsolving import TensorCase
 
 CASES = {case.id: case for case in registry.cases("RMSNormFwdOp")}
 

@@ -10,13 +10,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from tileops_kernels.alignment import ACCESS_BYTES
 from tileops_kernels.build import cpu, cuda
 from tileops_kernels.build.launcher import CPUFunction
 from tileops_kernels.build.program import Program
 from tileops_kernels.dtypes import FLOATS, float_refusal
 from tileops_kernels.elementwise.interfaces import ActivationCall, ReluFwdInterface
 from tileops_kernels.kernel import Kernel, KernelType
+from tileops_kernels.memory import ACCESS_BYTES
 
 _CUDA_PROGRAMS = "tileops_kernels.elementwise.programs.activation"
 _CPU_PROGRAMS = "tileops_kernels.elementwise.programs.activation_cpu"

@@ -15,7 +15,6 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from tileops_kernels.alignment import ACCESS_BYTES
 from tileops_kernels.build import cpu, cuda
 from tileops_kernels.build.launcher import CPUFunction
 from tileops_kernels.build.program import Program
@@ -23,6 +22,7 @@ from tileops_kernels.dtypes import FLOATS, float_refusal
 from tileops_kernels.elementwise.interfaces import AlibiCall, AlibiFwdInterface, SinusoidalCall, SinusoidalFwdInterface
 from tileops_kernels.entry_tables import entry_table
 from tileops_kernels.kernel import Kernel, KernelType
+from tileops_kernels.memory import ACCESS_BYTES
 
 _CUDA_PROGRAMS = "tileops_kernels.elementwise.programs.generative"
 _CPU_PROGRAMS = "tileops_kernels.elementwise.programs.generative_cpu"

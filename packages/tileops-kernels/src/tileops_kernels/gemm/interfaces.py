@@ -6,29 +6,25 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-import torch
 from torch import Tensor
 
 from tileops_kernels.calls import CallSpec
 from tileops_kernels.interface import InterfaceKey, KernelInterface
+from tileops_kernels.memory import ACCESS_BYTES
+from tileops_kernels.products import FEW_ROWS, ProductCall
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GemmCall(CallSpec):
+class GemmCall(ProductCall):
     """A product of two matrices.
 
-    `trans_a` and `trans_b` say that an operand is stored transposed, `n` is the result's number of columns and `k` the
-    number of terms, `few_rows` says that the result has no more than FEW_ROWS rows, `vectors` that the stored rows of
-    both operands and of the result are whole 16-byte accesses, `dtype` is that of all three.
+    `trans_a` and `trans_b` say that an operand is stored transposed, `few_rows` that the result has no more than
+    FEW_ROWS rows, `vectors` that the stored rows of both operands and of the result are whole 16-byte accesses; `dtype`
+    is that of all three.
     """
 
     trans_a: bool
     trans_b: bool
-    n: int
-    k: int
-    few_rows: bool
-    vectors: bool
-    dtype: torch.dtype
 
     @classmethod
     def of(cls, a: Tensor, b: Tensor, *, trans_a: bool, trans_b: bool) -> GemmCall:
@@ -46,13 +42,6 @@ class GemmCall(CallSpec):
             vectors=not (a.shape[1] % width or b.shape[1] % width or n % width),
             dtype=a.dtype,
         )
-
-
-FEW_ROWS = 64
-"""Rows of a result that one small tile holds."""
-
-ACCESS_BYTES = 16
-"""What one thread moves in one access; addresses must be multiples of it."""
 
 
 class GemmFwdInterface(KernelInterface, Protocol):

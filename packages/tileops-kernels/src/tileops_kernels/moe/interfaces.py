@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tileops_kernels.calls import CallSpec
 from tileops_kernels.interface import InterfaceKey, KernelInterface
+from tileops_kernels.products import ProductCall
 
 RowLayout = Literal["masked", "ends", "per_row"]
 """How metadata says which rows are an expert's: the rows that count of its slab, the row after its last one, or for
@@ -22,31 +23,18 @@ Activation = Literal["none", "silu_and_mul", "gelu_and_mul"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupedGemmCall(CallSpec):
+class GroupedGemmCall(ProductCall):
     """Products of each expert's rows with its weights.
 
     `layout` says what the metadata holds, and `alignment` at what multiples experts' rows begin where it holds ends.
-    `n` is the result's number of columns and `k` the number of terms; `few_rows` says that an expert has FEW_ROWS rows
-    or less on average, `vectors` that rows of both operands are whole 16-byte accesses; `dtype` is theirs and
-    `out_dtype` the result's.
+    `few_rows` says that an expert has FEW_ROWS rows or less on average, `vectors` that rows of both operands are whole
+    16-byte accesses; `out_dtype` is the result's, `dtype` or float32.
     """
 
     layout: RowLayout
     alignment: int
     activation: Activation
-    n: int
-    k: int
-    few_rows: bool
-    vectors: bool
-    dtype: torch.dtype
     out_dtype: torch.dtype
-
-
-FEW_ROWS = 64
-"""Rows that one small tile holds."""
-
-ACCESS_BYTES = 16
-"""What one thread moves in one access; addresses must be multiples of it."""
 
 
 class GroupedGemmFwdInterface(KernelInterface, Protocol):

@@ -11,18 +11,18 @@ from typing import ClassVar, TypeVar
 import torch
 from torch import Tensor
 
-from tileops_kernels.alignment import ACCESS_BYTES, aligned
 from tileops_kernels.build import cpu, cuda
 from tileops_kernels.build.launcher import CPUFunction
 from tileops_kernels.build.program import Program
 from tileops_kernels.kernel import Kernel, KernelType
+from tileops_kernels.memory import ACCESS_BYTES, addresses, aligned
 from tileops_kernels.norm.interfaces import (
     BatchNormInferCall,
     BatchNormInferFwdInterface,
     BatchNormTrainCall,
     BatchNormTrainFwdInterface,
 )
-from tileops_kernels.norm.rows import DTYPES, addresses, dtype_refusal
+from tileops_kernels.norm.rows import DTYPES, dtype_refusal
 
 _CUDA_PROGRAMS = "tileops_kernels.norm.programs.batch_norm"
 _CPU_PROGRAMS = "tileops_kernels.norm.programs.batch_norm_cpu"
@@ -212,7 +212,7 @@ class _CPUPlanes(Kernel[PlanesCallT]):
     def _run(self, x: Tensor, given: Mapping[str, Tensor | None], y: Tensor, scalars: Sequence[float | int]) -> Tensor:
         """Run on x with the four tensors of a channel's length by name; what is absent may be any address."""
         located = {name: tensor for name, tensor in given.items() if tensor is not None}
-        source, *found, target = addresses(self, {"x": x, **located, "y": y})
+        source, *found, target = addresses(self, x=x, **located, y=y)
         places = dict(zip(located, found, strict=True))
         if self._loaded is None:
             self._loaded = cpu.load(self.programs()[0], owner=f"{type(self).__name__} for {self.call}")

@@ -8,8 +8,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from tileops_kernels.alignment import ACCESS_BYTES
 from tileops_kernels.kernel import KernelType
+from tileops_kernels.memory import ACCESS_BYTES
 from tileops_kernels.norm.interfaces import RMSNormFwdInterface
 from tileops_kernels.norm.rows import CPURows, CUDARows, GeneralRows, OnChipRows, StreamedRows
 

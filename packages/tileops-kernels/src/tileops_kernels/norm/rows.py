@@ -12,17 +12,16 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from math import gcd
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 import torch
 from torch import Tensor
 
-from tileops_kernels.alignment import ACCESS_BYTES, aligned
 from tileops_kernels.build import cpu, cuda
 from tileops_kernels.build.launcher import CPUFunction
 from tileops_kernels.build.program import Program
-from tileops_kernels.errors import StorageError
 from tileops_kernels.kernel import Kernel
+from tileops_kernels.memory import ACCESS_BYTES, addresses, aligned
 from tileops_kernels.norm.interfaces import LayerNormCall
 
 DTYPES = {torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float32: "float32"}
@@ -110,24 +109,6 @@ def _on_chip_limit(call: LayerNormCall) -> int:
     Twice that measured slower than reading the row twice (docs/performance/rms_norm.md).
     """
     return 512 * 8 * vector_width(call)
-
-
-def addresses(kernel: Kernel[Any], tensors: Mapping[str, Tensor | None]) -> list[int]:
-    """Where the elements of the tensors that are passed lie, for a CPU program of `kernel`.
-
-    Raises StorageError for a tensor whose memory was freed; none of them may be without elements.
-    """
-    found = []
-    for name, tensor in tensors.items():
-        if tensor is None:
-            continue
-        if not (address := tensor.data_ptr()):
-            raise StorageError(
-                f"{type(kernel).__name__} for {kernel.call}: {name} has elements and no storage; expected memory that "
-                "holds them, received address 0; restore its storage before the call"
-            )
-        found.append(address)
-    return found
 
 
 Function = TypeVar("Function", cuda.CUDAFunction, CPUFunction)
@@ -293,7 +274,9 @@ class CPURows(RowNormKernel[CPUFunction]):
             return y
         places = [tensor.data_ptr() for tensor in (x, *affine, y) if tensor is not None]
         if 0 in places:
-            addresses(self, {"x": x, **dict(zip(("weight", "bias"), affine, strict=False)), "y": y})  # names the tensor
+            names = ("x", "weight", "bias")
+            given = zip(names, (x, *affine), strict=False)
+            addresses(self, **{name: tensor for name, tensor in given if tensor is not None})  # names the tensor
         run = self.load(tuple([tensor is not None for tensor in affine]))
         run(*places, self._eps, count // self._n, torch.get_num_threads())
         return y

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from math import inf
 from typing import ClassVar
 
 import torch
@@ -13,15 +14,13 @@ from torch import Tensor
 from tileops_kernels.build import cpu, cuda
 from tileops_kernels.build.launcher import CPUFunction
 from tileops_kernels.build.program import Program
+from tileops_kernels.dtypes import FLOATS, float_refusal
 from tileops_kernels.kernel import Kernel, KernelType
+from tileops_kernels.memory import addresses
 from tileops_kernels.pool.interfaces import MaxPool2dCall, MaxPool2dFwdInterface, Pair
-
-DTYPES = {torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float32: "float32"}
-"""The dtypes that every kernel type here serves, with TileLang's names for them."""
 
 _CUDA_PROGRAMS = "tileops_kernels.pool.programs.max_pool"
 _CPU_PROGRAMS = "tileops_kernels.pool.programs.max_pool_cpu"
-
 
 _ROW_LIMIT = 2**19
 """Elements of a row, 2 MiB of float32, that a CPU program may hold on the stack."""
@@ -48,12 +47,6 @@ def _span(call: MaxPool2dCall) -> int:
 def _reach(call: MaxPool2dCall) -> int:
     """Elements of a row behind the outputs that are made together."""
     return (_span(call) - 1) * call.stride[1] + (call.kernel_size[1] - 1) * call.dilation[1] + 1
-
-
-def _dtype_refusal(call: MaxPool2dCall) -> str | None:
-    if call.dtype in DTYPES:
-        return None
-    return f"serves {', '.join(DTYPES.values())}, not {str(call.dtype).removeprefix('torch.')}"
 
 
 def _window(call: MaxPool2dCall) -> dict[str, str]:
@@ -84,7 +77,7 @@ class MaxPool2dKernel(Kernel[MaxPool2dCall], MaxPool2dFwdInterface):
     @classmethod
     def refusal(cls, call: MaxPool2dCall) -> str | None:
         """None for the dtypes that all kernel types here serve."""
-        return _dtype_refusal(call) or super().refusal(call)
+        return float_refusal(call.dtype) or super().refusal(call)
 
     def config(self) -> Mapping[str, object]:
         """The launch settings."""
@@ -99,7 +92,7 @@ class MaxPool2dKernel(Kernel[MaxPool2dCall], MaxPool2dFwdInterface):
         return Program.of(
             _CUDA_PROGRAMS,
             "max_pool_planes",
-            dtype=DTYPES[self.call.dtype],
+            dtype=FLOATS[self.call.dtype],
             index="int64" if self.call.wide else "int32",
             threads=self.settings.threads,
             **_window(self.call),
@@ -111,6 +104,8 @@ class MaxPool2dKernel(Kernel[MaxPool2dCall], MaxPool2dFwdInterface):
         output = planes.new_empty((n, c, height, width))
         if output.numel() == 0:
             return output
+        if planes.numel() == 0:
+            return output.fill_(-inf)
         with torch.cuda.device(planes.device):
             run = self._run or self._load()
             run(
@@ -137,7 +132,7 @@ class MaxPool2dCPUKernel(Kernel[MaxPool2dCall], MaxPool2dFwdInterface):
     @classmethod
     def refusal(cls, call: MaxPool2dCall) -> str | None:
         """None for the dtypes that all kernel types here serve, and windows whose row fits the stack of a thread."""
-        reason = _dtype_refusal(call) or super().refusal(call)
+        reason = float_refusal(call.dtype) or super().refusal(call)
         if reason is None and (reach := _reach(call)) > _ROW_LIMIT:
             reason = f"a window reaches over {reach} elements of a row; up to {_ROW_LIMIT} are held on the stack"
         return reason
@@ -156,7 +151,7 @@ class MaxPool2dCPUKernel(Kernel[MaxPool2dCall], MaxPool2dFwdInterface):
         return Program.of(
             _CPU_PROGRAMS,
             "max_pool_planes",
-            dtype=DTYPES[self.call.dtype],
+            dtype=FLOATS[self.call.dtype],
             span=_span(self.call),
             **_window(self.call),
         )
@@ -167,10 +162,12 @@ class MaxPool2dCPUKernel(Kernel[MaxPool2dCall], MaxPool2dFwdInterface):
         output = planes.new_empty((n, c, height, width))
         if output.numel() == 0:
             return output
+        if planes.numel() == 0:
+            return output.fill_(-inf)
         count = n * c
         run = self._run or self._load()
         sizes = count, h, height, w, width
-        run(planes.data_ptr(), output.data_ptr(), *sizes, torch.get_num_threads())
+        run(*addresses(self, planes=planes), output.data_ptr(), *sizes, torch.get_num_threads())
         return output
 
     def _load(self) -> CPUFunction:

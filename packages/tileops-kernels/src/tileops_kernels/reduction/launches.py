@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tileops_kernels.alignment import ACCESS_BYTES, aligned
+from tileops_kernels.memory import ACCESS_BYTES, aligned
 
 FLOATS = {torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float32: "float32"}
 """The floating-point dtypes of the family, with TileLang's names for them."""

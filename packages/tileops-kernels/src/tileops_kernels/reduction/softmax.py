@@ -11,11 +11,11 @@ from typing import ClassVar, TypeAlias
 import torch
 from torch import Tensor
 
-from tileops_kernels.alignment import ACCESS_BYTES
 from tileops_kernels.build import cpu, cuda
 from tileops_kernels.build.launcher import CPUFunction
 from tileops_kernels.build.program import Program
 from tileops_kernels.kernel import Kernel, KernelType
+from tileops_kernels.memory import ACCESS_BYTES
 from tileops_kernels.reduction.interfaces import SoftmaxCall, SoftmaxFwdInterface
 from tileops_kernels.reduction.launches import (
     FLOATS,

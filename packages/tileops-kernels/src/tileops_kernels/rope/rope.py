@@ -14,13 +14,13 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from tileops_kernels.alignment import ACCESS_BYTES, aligned
 from tileops_kernels.build import cpu, cuda
 from tileops_kernels.build.launcher import CPUFunction
 from tileops_kernels.build.program import Program
 from tileops_kernels.dtypes import FLOATS, float_refusal
 from tileops_kernels.entry_tables import entry_table
 from tileops_kernels.kernel import Kernel, KernelType
+from tileops_kernels.memory import ACCESS_BYTES, aligned
 from tileops_kernels.rope.interfaces import RoPECall, RoPEFwdInterface
 
 _CUDA_PROGRAMS = "tileops_kernels.rope.programs.rope"

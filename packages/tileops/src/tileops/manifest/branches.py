@@ -24,7 +24,7 @@ from tileops.manifest.expressions import (
 from tileops.manifest.families import matched
 from tileops.manifest.kinds import BoolKind, Kind, LiteralKind, SumKind, UnionKind, is_nullable
 from tileops.manifest.source import evaluate
-from tileops.manifest.trees import children, rewrite
+from tileops.manifest.trees import children, is_known, rewrite
 
 if TYPE_CHECKING:
     from tileops.manifest.model import Formula, Signature, SumType
@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 MOST_COMBINATIONS: Final = 4096
 """How many combinations of discriminant values a signature may have."""
 Settled: TypeAlias = Mapping[Expression, object]
+
+
+class TooManyBranchesError(ExpressionError):
+    """The discriminants of a signature have more combinations of values than it may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,10 @@ class Branch:
     def decides(self, formula: bool | Formula) -> bool:
         """Return what a flag or a discriminant formula is on this branch."""
         return formula if isinstance(formula, bool) else bool(decide(formula.tree, self.settled))
+
+    def undecided(self, formula: bool | Formula | None) -> bool:
+        """Return whether it is not known what a flag or a discriminant formula is on this branch."""
+        return not (formula is None or isinstance(formula, bool) or formula.known)
 
 
 def present(name: str) -> Call:
@@ -107,9 +115,9 @@ def _parameter_rows(signature: Signature) -> list[list[dict[Expression, object]]
     asked: dict[str, list[Expression]] = {}
     for tree in deciding_trees(signature):
         for atom in atoms(tree):
-            subject = _subject(atom)
-            if atom not in asked.setdefault(subject, []):
-                asked[subject].append(atom)
+            about = subject(atom)
+            if atom not in asked.setdefault(about, []):
+                asked[about].append(atom)
     found = []
     for parameter in signature.parameters:
         if parameter.tensor is not None and parameter.tensor.is_optional:
@@ -122,7 +130,8 @@ def _parameter_rows(signature: Signature) -> list[list[dict[Expression, object]]
     return found
 
 
-def _subject(atom: Expression) -> str:
+def subject(atom: Expression) -> str:
+    """Return the name of the parameter or the tensor that a discriminant asks about."""
     match atom:
         case Name(name) | Call(_, (Name(name),)) | Attribute(Name(name), _):
             return name
@@ -194,7 +203,8 @@ def combinations(signature: Signature) -> Iterator[Branch]:
     deciding = discriminants(signature)
     count = math.prod(len(found.values) for found in deciding)
     if count > MOST_COMBINATIONS:
-        raise ExpressionError(f"{count} combinations of discriminants are too many; at most {MOST_COMBINATIONS}")
+        message = f"{count} combinations of discriminants are too many; at most {MOST_COMBINATIONS}"
+        raise TooManyBranchesError(message)
     passed = [[{found.tree: value} for value in found.values] for found in deciding if found.of_call]
     for rows in itertools.product(*_parameter_rows(signature), *passed):
         settled: dict[Expression, object] = {}
@@ -227,7 +237,9 @@ def _presence(signature: Signature, settled: Settled) -> dict[str, bool]:
 
 def _accepts(signature: Signature, branch: Branch, restrictions: list[Formula]) -> bool:
     for tensor in signature.inputs:
-        if not isinstance(tensor.optional, bool) and branch.present[tensor.name] != branch.decides(tensor.optional):
+        if isinstance(tensor.optional, bool) or branch.undecided(tensor.optional):
+            continue
+        if branch.present[tensor.name] != branch.decides(tensor.optional):
             return False
     return all(decide(rule.tree, branch.settled) is not False for rule in restrictions)
 
@@ -240,7 +252,7 @@ def is_restriction(rule: Formula, signature: Signature) -> bool:
 
 
 def decide(tree: Expression, settled: Settled) -> object:
-    """Return the value of a formula of discriminants, where they have these values.
+    """Return the value of a formula of discriminants, where they have these values; UNDECIDED for an unknown one.
 
     Raises:
         ExpressionError: the formula reads anything else.
@@ -256,8 +268,17 @@ class _Unsettled:
 _UNSETTLED = _Unsettled()
 
 
+class Undecided:
+    """Stands for the value of a formula of which a part is unknown."""
+
+
+UNDECIDED: Final = Undecided()
+
+
 @functools.lru_cache(maxsize=4096)
 def _decide(tree: Expression, known: tuple[tuple[Expression, object], ...]) -> object:
+    if not is_known(tree):
+        return UNDECIDED
     settled = dict(known)
     values: dict[str, object] = {}
 

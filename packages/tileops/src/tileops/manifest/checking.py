@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-
 from tileops.errors import ExpressionError
 from tileops.manifest.expressions import (
     Attribute,
@@ -24,8 +20,10 @@ from tileops.manifest.expressions import (
     Spread,
     Subscript,
     Tuple,
+    Unknown,
 )
-from tileops.manifest.functions import PRIMITIVE_KINDS, FunctionKind
+from tileops.manifest.facts import Facts, Scope
+from tileops.manifest.functions import FunctionKind
 from tileops.manifest.kinds import (
     DTYPE_NAMES,
     BoolKind,
@@ -41,63 +39,37 @@ from tileops.manifest.kinds import (
     SumKind,
     TensorKind,
     UnionKind,
+    UnknownKind,
     fits,
     is_nullable,
     union,
 )
 from tileops.manifest.model import SumType
-from tileops.manifest.reading import suggestion
+from tileops.manifest.reading import counted, suggestion
 from tileops.manifest.spelling import spell
 
 _INT, _DIM, _BOOL = IntKind(), DimKind(), BoolKind()
 _NUMBERS = union((IntKind(), FloatKind()))
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What is known where an expression stands: which nullable names have a value, which constructor a value has."""
-
-    present: frozenset[str] = frozenset()
-    constructors: Mapping[str, frozenset[str]] = field(default_factory=dict)
-
-    def and_present(self, name: str) -> Facts:
-        """Return these facts and that the name has a value."""
-        return dataclasses.replace(self, present=self.present | {name})
-
-    def and_constructor(self, name: str, possible: frozenset[str]) -> Facts:
-        """Return these facts and that the value has one of these constructors."""
-        known = self.constructors.get(name)
-        narrowed = possible if known is None else known & possible
-        return dataclasses.replace(self, constructors={**self.constructors, name: narrowed})
-
-
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """The names of a signature with their kinds, and what may be asked about."""
-
-    names: Mapping[str, Kind]
-    tensors: frozenset[str] = frozenset()
-    optional: frozenset[str] = frozenset()
-    sums: Mapping[str, SumType] = field(default_factory=dict)
-    functions: Mapping[str, FunctionKind] = field(default_factory=lambda: PRIMITIVE_KINDS)
-    facts: Facts = field(default_factory=Facts)
-
-    def given(self, facts: Facts) -> Scope:
-        """Return the scope with these facts."""
-        return dataclasses.replace(self, facts=facts)
-
-    def binding(self, name: str, kind: Kind) -> Scope:
-        """Return the scope with one more name."""
-        return dataclasses.replace(self, names={**self.names, name: kind})
-
-
-def infer(tree: Expression, scope: Scope) -> Kind:  # noqa: C901, PLR0911, PLR0912
-    """Return the kind of an expression.
+def infer(tree: Expression, scope: Scope) -> Kind:
+    """Return the kind of an expression; what is wrong with a part is kept among the scope's faults, if it keeps any.
 
     Raises:
         ExpressionError: a name is unknown, or a part is not of the kind that its place needs.
     """
+    if scope.faults is None:
+        return _infer(tree, scope)
+    try:
+        return _infer(tree, scope)
+    except ExpressionError as error:
+        return scope.fault(str(error))
+
+
+def _infer(tree: Expression, scope: Scope) -> Kind:  # noqa: C901, PLR0911, PLR0912 - one case for each construct
     match tree:
+        case Unknown():
+            return UnknownKind()
         case Literal(value):
             return literal_kind(value)
         case Name(name):
@@ -158,6 +130,8 @@ def _name(name: str, scope: Scope) -> Kind:
         return DTypeKind((name,))
     if name == "inf":
         return FloatKind()
+    if scope.open and name not in scope.tensors:
+        return UnknownKind()
     if name in scope.tensors:
         raise ExpressionError(f"{name!r} is a tensor; name the indices of its type in place of reading it")
     raise ExpressionError(
@@ -171,7 +145,7 @@ def _expect(tree: Expression, wanted: Kind, scope: Scope) -> Kind:
         mend = ""
         if is_nullable(kind) and not is_nullable(wanted):
             mend = f"; it may be None here: write present({spell(tree)}) and {spell(tree)}.value"
-        raise ExpressionError(f"{spell(tree)} is {kind}, and {wanted} is needed{mend}")
+        return scope.fault(f"{spell(tree)} is {kind}, and {wanted} is needed{mend}")
     return kind
 
 
@@ -185,6 +159,9 @@ def _binary(tree: Binary, scope: Scope) -> Kind:
         left = _expect(tree.left, SequenceKind(_INT), scope)
         right = _expect(tree.right, SequenceKind(_INT), scope)
         return ShapeKind() if fits(left, SequenceKind(_DIM)) and fits(right, SequenceKind(_DIM)) else SequenceKind(_INT)
+    if tree.operator == "+" and isinstance(left, UnknownKind):
+        infer(tree.right, scope)
+        return left
     left, right = _number(tree.left, scope), _number(tree.right, scope)
     if fits(left, _DIM) and fits(right, _DIM) and tree.operator != "-":
         return _DIM
@@ -247,6 +224,8 @@ def _element(tree: Expression, scope: Scope) -> Kind:
     kind = infer(tree, scope)
     if isinstance(kind, ShapeKind):
         return _DIM
+    if isinstance(kind, UnknownKind):
+        return kind
     if isinstance(kind, SequenceKind):
         return kind.element
     raise ExpressionError(f"{spell(tree)} is {kind}, and a sequence is needed")
@@ -271,23 +250,31 @@ def _call(tree: Call, scope: Scope) -> Kind:
             f"{spell(tree)}: kinds are checked before any rule; write present(name), or match name.kind of a sum type"
         )
     if found is None:
-        raise ExpressionError(
-            f"unknown function {tree.function!r}; {suggestion(tree.function, sorted(scope.functions))}"
-        )
+        message = f"unknown function {tree.function!r}; {suggestion(tree.function, sorted(scope.functions))}"
+        return _uncalled(tree, message, scope)
     wanted = found.parameters
     given = len(tree.arguments)
     if found.variadic:
         wanted = wanted * max(given, 1)
     if given != len(wanted) and not (found.variadic and given == 0):
-        raise ExpressionError(
-            f"{spell(tree)}: {tree.function} takes {len(found.parameters)} arguments, received {given}"
-        )
+        message = f"{spell(tree)}: {tree.function} takes {counted(len(found.parameters), 'argument')}, received {given}"
+        return _uncalled(tree, message, scope)
     kinds = [_argument(argument, kind, scope) for argument, kind in zip(tree.arguments, wanted, strict=False)]
     for key, value in tree.keywords:
         if key not in found.keywords:
-            raise ExpressionError(f"{spell(tree)}: {tree.function} takes no {key}=")
+            scope.fault(f"{spell(tree)}: {tree.function} takes no {key}=")
+            continue
         kinds.append(SequenceKind(_expect(value, found.keywords[key], scope)))
     return _result(tree.function, found, kinds)
+
+
+def _uncalled(tree: Call, message: str, scope: Scope) -> Kind:
+    """Keep why a call is wrong, and what is wrong with its arguments by themselves."""
+    kind = scope.fault(message)
+    for argument in (*tree.arguments, *(value for _, value in tree.keywords)):
+        if not (isinstance(argument, Name) and argument.name in scope.tensors):
+            infer(argument.value if isinstance(argument, Spread) else argument, scope)
+    return kind
 
 
 def _argument(argument: Expression | Spread, wanted: Kind, scope: Scope) -> Kind:
@@ -313,7 +300,8 @@ def _result(function: str, found: FunctionKind, kinds: list[Kind]) -> Kind:
 def _present(tree: Call, scope: Scope) -> Kind:
     match tree.arguments:
         case (Name(name),) if not tree.keywords:
-            if name in scope.optional or (name in scope.names and is_nullable(scope.names[name])):
+            kind = scope.names.get(name)
+            if name in scope.optional or scope.open or isinstance(kind, UnknownKind) or (kind and is_nullable(kind)):
                 return _BOOL
             raise ExpressionError(
                 f"present({name}) asks about what is always there, or about no name of this signature; "
@@ -326,6 +314,8 @@ def _attribute(value: Expression, name: str, scope: Scope) -> Kind:
     if isinstance(value, Name) and value.name in scope.tensors:
         raise ExpressionError(f"{value.name}.{name} reads a tensor; name the indices of its type in the rule")
     kind = infer(value, scope)
+    if isinstance(kind, UnknownKind):
+        return kind
     if name == "value" and is_nullable(kind):
         if isinstance(value, Name) and value.name in scope.facts.present and isinstance(kind, UnionKind):
             return kind.without_none()
@@ -343,6 +333,8 @@ def _field(value: Expression, name: str, declared: SumType, scope: Scope) -> Kin
     kinds = []
     for constructor in sorted(known):
         fields = {field.name: field.kind for field in constructors[constructor].fields}
+        if name not in fields and constructors[constructor].incomplete:
+            return UnknownKind()
         if name not in fields:
             raise ExpressionError(
                 f"{spell(value)}.{name} is not a field of {constructor}; "

@@ -15,7 +15,7 @@ from tileops.manifest.messages import Messages, show_value
 from tileops.manifest.primitives import DTYPES
 from tileops.manifest.record import ConstructionIndices
 from tileops.manifest.source import compiled, evaluate, run
-from tileops.manifest.trees import free_names
+from tileops.manifest.trees import free_names, possible_names
 from tileops.manifest.unification import unify
 from tileops.manifest.values import accepts, constructor_of, settled
 
@@ -192,7 +192,7 @@ class ConstructionCheck:
 
 
 def _indices(tensor: TensorType) -> frozenset[str]:
-    return free_names(tensor.dtype.tree).union(*(free_names(item) for item in tensor.shape.items))
+    return possible_names(tensor.dtype.tree).union(*(possible_names(item) for item in tensor.shape.items))
 
 
 def decided(found: Discriminant, values: Mapping[str, object], present: Mapping[str, bool]) -> object:

@@ -5,23 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from tileops.errors import ExpressionError
 from tileops.manifest.branches import Branch, branches
 from tileops.manifest.construction import ConstructionCheck
+from tileops.manifest.document import UNREAD
+from tileops.manifest.excuses import Excuses, restricts_unclearly, type_names
+from tileops.manifest.expressions import Spread, Unknown
 from tileops.manifest.inference import Require, Solution, Solver, expand, families_taken
-from tileops.manifest.kinds import DTYPE_NAMES, DTypeKind, SequenceKind
+from tileops.manifest.kinds import DTYPE_NAMES, DTypeKind, SequenceKind, UnknownKind
+from tileops.manifest.model import Formula, Shape
 from tileops.manifest.symbolic import Symbols
-from tileops.manifest.trees import free_names
+from tileops.manifest.trees import ANYTHING, UNREADABLE, free_names, is_known, possible_names
 
 if TYPE_CHECKING:
-    from tileops.manifest.expressions import Expression, Spread
+    from tileops.manifest.expressions import Expression, ShapeItem
     from tileops.manifest.model import OpEntry, Path, Problem, Signature, TensorType
 
 _CONSTANTS = DTYPE_NAMES | {"inf"}
 
 
 class Coverage:
-    """Checks one entry whose kinds are right."""
+    """Checks one entry whose kinds are right, or of which what is wrong is unknown."""
 
     def __init__(self, entry: OpEntry) -> None:
         self.entry = entry
@@ -29,8 +35,11 @@ class Coverage:
         self.path: Path = (entry.name, "signature")
         self.construction = ConstructionCheck(entry)
         self.solved: set[str] = set()
+        self.blamed: set[str] = set()
+        """Names that a problem of some branch says to be without a value."""
         self.checked: set[int] = set()
         self.cases: set[tuple[str, int]] = set()
+        self.excuses = Excuses(self.signature)
 
     def problems(self) -> Iterator[Problem]:
         """Yield every problem of the signature's branches."""
@@ -38,8 +47,12 @@ class Coverage:
         if not accepted:
             yield self._problem(("shape_rules",), "restriction", "the refinements exclude every call", "loosen them")
             return
-        for branch in accepted:
-            yield from self._branch(branch)
+        for branch in accepted if self.excuses.needed else ():
+            self.excuses.note(branch, self._solution(branch))
+        of_branches = [list(self._branch(branch)) for branch in accepted]
+        everywhere = set.intersection(*map(set, of_branches))
+        certain = not any(restricts_unclearly(rule, self.signature) for rule in self.signature.shape_rules)
+        yield from (found for problems in of_branches for found in problems if certain or found in everywhere)
         yield from self._indices()
         yield from self._refinements()
         yield from self._unreached()
@@ -50,29 +63,46 @@ class Coverage:
 
     def _branch(self, branch: Branch) -> Iterator[Problem]:
         """Yield what keeps one branch from being checked."""
-        broken = False
         for group, tensor in self._tensors(branch):
-            try:
-                self.cases |= families_taken(tensor.shape, self.signature, branch)
-                expand(tensor.shape, self.signature, branch)
-            except ExpressionError as error:
-                broken = True
-                yield self._problem((group, tensor.name, "shape"), "family-coverage", str(error), "add or mend a case")
-        if broken:
-            return
-        known = self.construction.known_where(branch.present)
-        solution = Solver(self.signature, branch, known).solve()
+            message = self._uncovered(tensor, branch)
+            if message:
+                yield self._problem((group, tensor.name, "shape"), "family-coverage", message, "add or mend a case")
+            self.cases |= families_taken(tensor.shape, self.signature, branch)
+        solution = self._solution(branch)
         self.solved |= solution.known
         self.checked |= {step.place for step in solution.steps if isinstance(step, Require)}
+        given = solution.known | self.signature.let.keys() if solution.stuck else solution.known
         for tensor in solution.stuck:
+            given |= possible_names(tensor.dtype.tree).union(*map(possible_names, self._axes(tensor, branch)))
             yield self._problem(
                 ("inputs", tensor.name, "shape"),
                 "unsolvable",
                 f"nothing gives the indices of {tensor.name}: {tensor.dtype.text}, {tensor.shape.text}",
                 "let one tensor have each index alone on an axis",
             )
-        if not solution.stuck:
-            yield from self._outputs(branch, solution)
+        self.blamed |= given - solution.known
+        yield from self._outputs(branch, given)
+
+    def _uncovered(self, tensor: TensorType, branch: Branch) -> str:
+        """Return why a tensor's shape has no axes on a branch, or nothing."""
+        try:
+            expand(tensor.shape, self.signature, branch)
+        except ExpressionError as error:
+            return str(error)
+        return ""
+
+    def _solution(self, branch: Branch) -> Solution:
+        """Return how a branch is solved, where a shape without a case for it may give what its arguments read."""
+        known = [*self.construction.known_where(branch.present), *self.excuses.of(branch)]
+        signature = self.signature
+        uncovered = [tensor for tensor in signature.inputs if tensor.shape.family and self._uncovered(tensor, branch)]
+        if uncovered:
+            inputs = tuple(
+                msgspec.structs.replace(tensor, shape=_unknown_shape(tensor.shape)) if tensor in uncovered else tensor
+                for tensor in signature.inputs
+            )
+            signature = msgspec.structs.replace(signature, inputs=inputs)
+        return Solver(signature, branch, known).solve()
 
     def _tensors(self, branch: Branch) -> Iterator[tuple[str, TensorType]]:
         yield from (("inputs", tensor) for tensor in self.signature.inputs if branch.present[tensor.name])
@@ -80,14 +110,22 @@ class Coverage:
             if tensor.nullable is None or branch.decides(tensor.nullable):
                 yield "outputs", tensor
 
-    def _outputs(self, branch: Branch, solution: Solution) -> Iterator[Problem]:
+    def _axes(self, tensor: TensorType, branch: Branch) -> tuple[ShapeItem, ...]:
+        """Return a tensor's axes on a branch, and those of no shape that has none there."""
+        try:
+            return expand(tensor.shape, self.signature, branch)
+        except ExpressionError:
+            return ()
+
+    def _outputs(self, branch: Branch, given: set[str]) -> Iterator[Problem]:
         tensors = set(branch.present)
         for group, tensor in self._tensors(branch):
-            if group == "inputs":
+            if group == "inputs" or branch.undecided(tensor.nullable):
                 continue
-            trees = [tensor.dtype.tree, *expand(tensor.shape, self.signature, branch)]
-            missing = frozenset().union(*map(free_names, trees)) - solution.known - _CONSTANTS - tensors
+            trees = [tensor.dtype.tree, *self._axes(tensor, branch)]
+            missing = frozenset().union(*map(free_names, trees)) - given - _CONSTANTS - tensors - {UNREADABLE}
             if missing:
+                self.blamed |= missing
                 yield self._problem(
                     ("outputs", tensor.name, "shape"),
                     "unsolvable",
@@ -99,12 +137,14 @@ class Coverage:
         """Yield indices that nothing solves."""
         content = self._read_by_contents()
         for name, kind in self.signature.forall.items():
-            if name in self.solved:
+            if name in self.solved or name in self.blamed:
                 continue
             if isinstance(kind, SequenceKind):
-                if name not in content:
+                if name not in content and name not in self.excuses.sequences(self.signature.inputs):
                     yield self._problem(("forall", name), "unused-index", f"{name} stands in no generator", "remove it")
-            elif not any(name in read for read in self._reads()):
+            elif isinstance(kind, UnknownKind) and name in content:
+                continue
+            elif not any(read & {name, *ANYTHING} for read in type_names(self.signature)):
                 yield self._problem(("forall", name), "unused-index", f"{name} stands in no type", "remove it")
             else:
                 message = f"no input solves {name}"
@@ -116,18 +156,7 @@ class Coverage:
             for tensor in self.signature.inputs
             for formula in (*([tensor.values] if tensor.values else []), *tensor.requires)
         ]
-        return frozenset().union(*(free_names(formula.tree) for formula in formulas))
-
-    def _reads(self) -> Iterator[frozenset[str]]:
-        """Yield the names that each type of the signature reads."""
-        shapes = [tensor.shape for tensor in (*self.signature.inputs, *self.signature.outputs)]
-        shapes += [case.shape for family in self.signature.families.values() for case in family.cases]
-        for shape in shapes:
-            items = shape.items if shape.family is None else shape.family.arguments
-            yield from (free_names(item) for item in items)
-        for tensor in (*self.signature.inputs, *self.signature.outputs):
-            yield free_names(tensor.dtype.tree)
-        yield from (free_names(formula.tree) for formula in self.signature.let.values())
+        return frozenset().union(*(possible_names(formula.tree) for formula in formulas))
 
     def _refinements(self) -> Iterator[Problem]:
         """Yield refinements that no call checks, and those that need what only workloads know."""
@@ -139,17 +168,19 @@ class Coverage:
             if read & lists:
                 message = f"{rule.text} reads {', '.join(sorted(read & lists))}, which only workloads know"
                 yield self._problem(("shape_rules", place), "workload-index", message, "state it under requires")
-            elif place not in self.checked and not read <= settled | passed | self.solved:
+            elif rule.known and place not in self.checked and not read <= settled | passed | self.solved:
                 yield self._problem(("shape_rules", place), "unread-refinement", f"no branch can check {rule.text}")
 
     def _unreached(self) -> Iterator[Problem]:
         applied = {name for name, _ in self.cases}
         for name, family in self.signature.families.items():
             if name not in applied:
+                if self.excuses.family(name):
+                    continue
                 yield self._problem(("types", name), "unused-family", f"no shape applies {name}", "remove it")
                 continue
             for place, case in enumerate(family.cases):
-                if (name, place) not in self.cases:
+                if (name, place) not in self.cases and UNREAD not in case.when:
                     shown = ", ".join(repr(value) for value in case.when)
                     message = f"no call that the signature accepts takes the case {shown}"
                     yield self._problem(("types", name, "cases", place), "unreached-case", message, "remove it")
@@ -181,6 +212,31 @@ class Coverage:
         for family in self.signature.families.values():
             for place, case in enumerate(family.cases):
                 yield from ((("types", family.name, "cases", place, "is"), item) for item in case.shape.items)
+
+
+def is_callable(entry: OpEntry) -> bool:
+    """Whether all that decides and types the tensors of a call is known."""
+    signature = entry.signature
+    tensors = [*signature.inputs, *signature.outputs, *(found.tensor for found in signature.parameters if found.tensor)]
+    formulas = [*signature.let.values()]
+    shapes = [tensor.shape for tensor in tensors]
+    for tensor in tensors:
+        said = (tensor.optional, tensor.mutated, tensor.nullable, tensor.values)
+        formulas += [tensor.dtype, *(found for found in said if isinstance(found, Formula))]
+    for family in signature.families.values():
+        formulas += family.match
+        shapes += [case.shape for case in family.cases]
+        if any(UNREAD in case.when for case in family.cases):
+            return False
+    items = [item for shape in shapes for item in shape.items]
+    kinds = [*signature.forall.values(), *(parameter.kind for parameter in signature.parameters)]
+    unknown = signature.lost or any(isinstance(kind, UnknownKind) for kind in kinds)
+    return not unknown and all(formula.known for formula in formulas) and all(map(is_known, items))
+
+
+def _unknown_shape(shape: Shape) -> Shape:
+    read = frozenset() if shape.family is None else possible_names(shape.family)
+    return Shape(shape.text, (Spread(Unknown(read)),))
 
 
 def dtype_values(signature: Signature, tensor: TensorType) -> tuple[str, ...]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 import yaml
 
@@ -12,7 +13,25 @@ from tileops.manifest.model import Path, Problem
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-Plain: TypeAlias = "bool | int | float | str | list[Plain] | dict[str, Plain] | None"
+Plain: TypeAlias = "bool | int | float | str | list[Plain] | dict[str, Plain] | Unread | None"
+
+
+class Unread:
+    """Stands for a value that was reported and not read."""
+
+    def __repr__(self) -> str:
+        return "UNREAD"
+
+
+UNREAD: Final = Unread()
+
+
+V = TypeVar("V")
+
+
+class Partial(dict[str, V]):
+    """A mapping of which some keys were reported and not read."""
+
 
 _BASE: type[yaml.Loader] = getattr(yaml, "CLoader", yaml.Loader)
 
@@ -53,6 +72,7 @@ class Document:
         self.value: Plain = None
         self._nodes = 0
         self._open: set[int] = set()
+        self._partial: set[Path] = set()
         try:
             node = yaml.compose(text, Loader=_CoreLoader)
         except yaml.MarkedYAMLError as error:
@@ -75,19 +95,20 @@ class Document:
         if id(node) in self._open or self._nodes > MOST_NODES:
             if self._nodes <= MOST_NODES + 1:
                 self._report(line, column, "alias", "an alias stands for what encloses it, or for too much")
-            return None
+            return UNREAD
         if len(path) > DEEPEST_NESTING:
             self._report(line, column, "nesting", f"this is nested more than {DEEPEST_NESTING} levels deep")
-            return None
+            return UNREAD
         if not isinstance(node, yaml.ScalarNode) and node.tag not in {_TAG + "map", _TAG + "seq"}:
             self._report(line, column, "tag", f"the tag {node.tag!r} is not used here", "remove the tag")
-            return None
+            return UNREAD
         if isinstance(node, yaml.ScalarNode):
             return self._scalar(node, path)
         self._open.add(id(node))
         try:
             if isinstance(node, yaml.MappingNode):
-                return dict(self._pairs(node, path))
+                pairs = list(self._pairs(node, path))
+                return Partial(pairs) if path in self._partial else dict(pairs)
             return [self._convert(item, (*path, index)) for index, item in enumerate(node.value)]
         finally:
             self._open.discard(id(node))
@@ -98,11 +119,13 @@ class Document:
             line, column = key_node.start_mark.line + 1, key_node.start_mark.column + 1
             if not isinstance(key_node, yaml.ScalarNode):
                 self._report(line, column, "key", "a key is not a word", "write a plain word before the colon")
+                self._partial.add(path)
                 continue
             key = str(key_node.value)
             if key == "<<":
                 mend = "alias the parts that are shared: forall, params, let, inputs, rows"
                 self._report(line, column, "merge-key", "the core schema has no merge key", mend)
+                self._partial.add(path)
                 continue
             if key in seen:
                 self._report(line, column, "repeated-key", f"{key!r} stands twice in one mapping", "remove one of them")
@@ -122,7 +145,10 @@ class Document:
             case "int" if len(text) <= LONGEST_NUMBER:
                 return int(text, 0) if text[:2] in {"0x", "0o"} else int(text)
             case "float":
-                return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+                number = float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+                if not math.isinf(number) or "inf" in text.lower():
+                    return number
+                message, mend = f"the number {text} is too large for a float", "write .inf, or a smaller number"
             case "str":
                 return text
             case "int":
@@ -130,4 +156,4 @@ class Document:
             case _:
                 message, mend = f"the tag {node.tag!r} is not used here", "remove the tag"
         self._report(*self.positions[path], "tag" if "tag" in message else "number", message, mend)
-        return None
+        return UNREAD

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tileops.manifest.coverage import dtype_values
+from tileops.manifest.model import Formula
 from tileops.manifest.reserved import is_lower_name, is_op_name
+from tileops.manifest.trees import is_known
 
 if TYPE_CHECKING:
-    from tileops.manifest.model import OpEntry, Path, Problem, Signature, Stage, TensorType
+    from tileops.manifest.model import Composition, OpEntry, Path, Problem, Signature, TensorType
 
 _WHOLE = frozenset({"uint8", "int8", "int16", "int32", "int64", "bool"})
 
@@ -34,10 +36,11 @@ class Effects:
         if len(buffers) > 1:
             message = f"{' and '.join(buffers)} would both be out"
             yield self._problem(("outputs", buffers[1], "buffer"), "buffer", message, "let one output take it")
-        if not self.signature.outputs and all(tensor.mutated is False for tensor in self.signature.inputs):
+        unread = self.signature.lost & {"inputs", "outputs"}
+        if not unread and not self.signature.outputs and all(not tensor.mutated for tensor in self.signature.inputs):
             yield self._problem((), "no-effect", "nothing is returned and nothing is written", "declare an output")
         if self.entry.composition is not None:
-            yield from self._composition(self.entry.composition.stages)
+            yield from self._composition(self.entry.composition)
 
     def _problem(self, path: Path, rule: str, message: str, mend: str = "") -> Problem:
         return self.entry.source.problem((self.entry.name, "signature", *path), rule, message, mend)
@@ -45,6 +48,8 @@ class Effects:
     def _order(self) -> Iterator[Problem]:
         optional = ""
         for tensor in self.signature.inputs:
+            if isinstance(tensor.optional, Formula) and not tensor.optional.known:
+                continue
             if tensor.is_optional:
                 optional = optional or tensor.name
             elif optional:
@@ -93,24 +98,29 @@ class Effects:
         if tensor.alias is None:
             return
         of = self.inputs.get(tensor.alias)
+        if of is None and "inputs" in self.signature.lost:
+            return
         if of is None:
             yield self._problem((*path, "alias"), "alias", f"{tensor.alias!r} is no input", "name a mutated input")
             return
         if of.mutated is False:
             yield self._problem((*path, "alias"), "alias", f"{of.name} is never written", f"add mutated to {of.name}")
-        if (of.shape.text, of.dtype.text) != (tensor.shape.text, tensor.dtype.text):
+        if _differ(of, tensor):
             message = f"{tensor.name} and {of.name} have different types"
             yield self._problem((*path, "alias"), "alias", message, "write the same dtype and shape")
         if tensor.buffer:
             yield self._problem((*path, "alias"), "alias", f"{tensor.name} is an alias and may be out", "drop one")
 
-    def _composition(self, stages: tuple[Stage, ...]) -> Iterator[Problem]:
+    def _composition(self, composition: Composition) -> Iterator[Problem]:
         path: Path = (self.entry.name, "composition", "stages")
-        if not stages:
+        stages = composition.stages
+        if not stages and not composition.lost:
             yield self.entry.source.problem(path, "composition", "a composite has a stage", "name its ops in order")
         seen: set[str] = set()
         for place, stage in enumerate(stages):
             here = (*path, place)
+            if stage.lost:
+                continue
             if stage.name in seen:
                 yield self.entry.source.problem(here, "composition", f"the stage {stage.name!r} stands twice")
             seen.add(stage.name)
@@ -122,3 +132,13 @@ class Effects:
                 yield self.entry.source.problem(here, "composition", message, "write a lower-case name")
             if stage.op is not None and not is_op_name(stage.op):
                 yield self.entry.source.problem(here, "composition", f"{stage.op!r} is not an op's name")
+
+
+def _differ(first: TensorType, second: TensorType) -> bool:
+    """Whether two tensors are declared with different types, as far as their types are known."""
+    if first.dtype.known and second.dtype.known and first.dtype.text != second.dtype.text:
+        return True
+    shapes = (first.shape, second.shape)
+    if not all(is_known(item) for shape in shapes for item in shape.items):
+        return False
+    return first.shape.text != second.shape.text

@@ -16,6 +16,7 @@ from tileops.manifest.nesting import nested_deeper
 LONGEST_EXPRESSION: Final = 2_000
 MOST_NODES: Final = 400
 DEEPEST_NESTING: Final = 40
+LONGEST_QUOTED: Final = 60
 COMPREHENDING: Final = frozenset({"all", "sum", "max", "min"})
 
 _NUMBER_AND_WORD: Final = re.compile(r"[0-9](?:and|or|in|if|else|for|is|not)\b")
@@ -170,6 +171,13 @@ class Comprehension:
     sequence: Expression
 
 
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """What could not be read or is of no kind: it has no value, fits everywhere, and may read these names."""
+
+    names: frozenset[str] = frozenset()
+
+
 Expression: TypeAlias = (
     Literal
     | Name
@@ -185,6 +193,7 @@ Expression: TypeAlias = (
     | Slice
     | Tuple
     | Comprehension
+    | Unknown
 )
 ShapeItem: TypeAlias = Expression | Spread
 
@@ -226,6 +235,11 @@ def check_name(name: str) -> str:
     return name
 
 
+def _cut(text: str) -> str:
+    """Return a text as a message about its length quotes it: the beginning alone."""
+    return text if len(text) <= LONGEST_QUOTED else f"{text[: LONGEST_QUOTED - 3]}..."
+
+
 class _Reader:
     """Turns Python's own tree into the language's, refusing all that is not listed here."""
 
@@ -256,7 +270,7 @@ class _Reader:
         return tree
 
     def _too_large(self) -> ExpressionError:
-        return ExpressionError(f"{self.text!r} has too many parts or is nested too deeply; split it with let")
+        return ExpressionError(f"{_cut(self.text)!r} has too many parts or is nested too deeply; split it with let")
 
     def name(self, name: str) -> str:
         return check_name(name)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from tileops.errors import ExpressionError
 from tileops.manifest.expressions import Call, Expression, Name, ShapeItem, Spread
+from tileops.manifest.reading import counted
 from tileops.manifest.trees import check_size, rewrite
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ def arguments_of(call: Call, signature: Signature) -> tuple[TypeFamily, Argument
         raise ExpressionError(f"{call.function!r} is not a type family of this signature; declare it under types")
     if len(family.parameters) != len(call.arguments):
         raise ExpressionError(
-            f"{family.name} takes {len(family.parameters)} arguments, and {len(call.arguments)} are given"
+            f"{family.name} takes {counted(len(family.parameters), 'argument')}, and {len(call.arguments)} "
+            f"{'is' if len(call.arguments) == 1 else 'are'} given"
         )
     return family, dict(zip(family.parameters, call.arguments, strict=True))
 

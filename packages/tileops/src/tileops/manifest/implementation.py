@@ -8,15 +8,16 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from tileops.errors import ExpressionError
+from tileops.manifest.document import UNREAD
+from tileops.manifest.model import Formula
 from tileops.manifest.source import run
 from tileops.manifest.values import from_manifest
 
 if TYPE_CHECKING:
-    from tileops.manifest.model import OpEntry, Parameter, Problem
-    from tileops.manifest.plan import SignaturePlan
+    from tileops.manifest.model import OpEntry, Parameter, Problem, TensorType
 
 
-def problems(entry: OpEntry, plan: SignaturePlan) -> Iterator[Problem]:
+def problems(entry: OpEntry) -> Iterator[Problem]:
     """Yield every difference between an implemented entry and its op class."""
     path = (entry.name,)
     module = f"tileops.{entry.family}"
@@ -30,15 +31,22 @@ def problems(entry: OpEntry, plan: SignaturePlan) -> Iterator[Problem]:
             path, "class", f"{module} exports no class {entry.name}", "export it, or set status: spec-only"
         )
         return
-    yield from class_problems(entry, found, plan)
+    yield from class_problems(entry, found)
 
 
-def class_problems(entry: OpEntry, op: type, plan: SignaturePlan) -> Iterator[Problem]:
-    """Yield every difference between an entry and a class."""
-    yield from _constructor(entry, op)
-    yield from _forward(entry, op, plan)
-    yield from _boundary(entry, op)
-    yield from _stages(entry, op)
+def class_problems(entry: OpEntry, op: type) -> Iterator[Problem]:
+    """Yield every difference between an entry and a class, as far as the entry could be read."""
+    lost = entry.signature.lost
+    if "params" not in lost:
+        yield from _constructor(entry, op)
+    if "inputs" not in lost:
+        yield from _forward(entry, op)
+        if "composition" not in entry.lost:
+            yield from _boundary(entry, op)
+    if entry.composition is None or not any(
+        (entry.composition.lost, *(stage.lost for stage in entry.composition.stages))
+    ):
+        yield from _stages(entry, op)
 
 
 def reference(entry: OpEntry) -> Iterator[Problem]:
@@ -94,7 +102,8 @@ def _parameter(entry: OpEntry, parameter: Parameter, given: inspect.Parameter) -
     default: object = inspect.Parameter.empty
     if not parameter.required:
         default = from_manifest(parameter.kind, parameter.default, entry.signature.sums)
-    if given.default != default or type(given.default) is not type(default):
+    unread = parameter.default is UNREAD or _undecided(parameter.tensor)
+    if not unread and (given.default != default or type(given.default) is not type(default)):
         shown = "no default" if default is inspect.Parameter.empty else f"the default {default!r}"
         yield entry.source.problem(
             path, "constructor", f"{parameter.name} has {shown} in the entry and not in the class"
@@ -107,7 +116,12 @@ def _parameter(entry: OpEntry, parameter: Parameter, given: inspect.Parameter) -
         )
 
 
-def _forward(entry: OpEntry, op: type, plan: SignaturePlan) -> Iterator[Problem]:
+def _undecided(tensor: TensorType | None) -> bool:
+    """Whether it is not known if a tensor may be left out."""
+    return tensor is not None and isinstance(tensor.optional, Formula) and not tensor.optional.known
+
+
+def _forward(entry: OpEntry, op: type) -> Iterator[Problem]:
     path = (entry.name, "signature", "inputs")
     forward = getattr(op, "forward", None)
     if forward is None:
@@ -115,15 +129,16 @@ def _forward(entry: OpEntry, op: type, plan: SignaturePlan) -> Iterator[Problem]
         return
     taken = list(inspect.signature(forward).parameters.values())[1:]
     out = ["out"] if any(output.buffer for output in entry.signature.outputs) else []
-    wanted = [*plan.inputs, *out]
+    inputs = {tensor.name: tensor for tensor in entry.signature.inputs}
+    wanted = [*inputs, *out]
     names = [parameter.name for parameter in taken]
     if names != wanted:
         message = f"forward takes ({', '.join(names)}), and the entry asks for ({', '.join(wanted)})"
         yield entry.source.problem(path, "forward", message, "let forward follow the entry")
         return
     for parameter in taken:
-        optional = parameter.name in plan.optional_inputs or parameter.name in out
-        if optional != (parameter.default is None):
+        optional = parameter.name in out or inputs[parameter.name].is_optional
+        if not _undecided(inputs.get(parameter.name)) and optional != (parameter.default is None):
             shown = "the default None" if optional else "no default"
             yield entry.source.problem(path, "forward", f"{parameter.name} needs {shown} in forward")
 

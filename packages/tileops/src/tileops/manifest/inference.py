@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from tileops.errors import ExpressionError
-from tileops.manifest.branches import Branch, decide, is_restriction, prune, pruned
-from tileops.manifest.expressions import Call, Expression, Literal, Name, ShapeItem, Spread
+from tileops.manifest.branches import UNDECIDED, Branch, decide, is_restriction, prune, pruned
+from tileops.manifest.document import UNREAD
+from tileops.manifest.expressions import Call, Expression, Literal, Name, ShapeItem, Spread, Unknown
 from tileops.manifest.families import arguments_of, filled, filled_item
-from tileops.manifest.kinds import DTYPE_NAMES, DTypeKind, ShapeKind
-from tileops.manifest.model import Formula, Shape, Signature, TensorType
-from tileops.manifest.trees import free_names
+from tileops.manifest.kinds import DTYPE_NAMES, DTypeKind, ShapeKind, UnknownKind
+from tileops.manifest.model import Formula, Shape, Signature, TensorType, TypeFamily
+from tileops.manifest.trees import ANYTHING, free_names, is_known, possible_names
 from tileops.manifest.unification import linear
 
 if TYPE_CHECKING:
@@ -113,16 +114,32 @@ def _expanded(shape: Shape, signature: Signature, branch: Branch, depth: int) ->
         raise ExpressionError(f"the type family {shape.family.function} is made of itself")
     family, arguments = arguments_of(shape.family, signature)
     values = tuple(decide(filled(formula.tree, arguments), branch.settled) for formula in family.match)
-    cases = [case for case in family.cases if case.when == values]
-    if len(cases) != 1:
+    places = _matching(family, values)
+    if _is_open(family, values, places):
+        read = (possible_names(item) for place in places for item in family.cases[place].shape.items)
+        return (Spread(Unknown(frozenset().union(*read, *map(possible_names, shape.family.arguments)))),)
+    if len(places) != 1:
         shown = ", ".join(repr(value) for value in values)
-        raise ExpressionError(f"{family.name} has {'no case' if not cases else 'several cases'} for {shown}")
-    inner = cases[0].shape
+        raise ExpressionError(f"{family.name} has {'no case' if not places else 'several cases'} for {shown}")
+    inner = family.cases[places[0]].shape
     if inner.family is not None:
         applied = tuple(filled_item(argument, arguments) for argument in inner.family.arguments)
         inner = Shape(inner.text, family=Call(inner.family.function, applied))
         return _expanded(inner, signature, branch, depth + 1)
     return tuple(filled_item(item, arguments) for item in inner.items)
+
+
+def _matching(family: TypeFamily, values: tuple[object, ...]) -> list[int]:
+    """Return the places of the cases for these values, or of those that may be for them where that is not known."""
+    unread = [place for place, case in enumerate(family.cases) if UNREAD in case.when]
+    if UNDECIDED in values:
+        return list(range(len(family.cases)))
+    return [place for place, case in enumerate(family.cases) if case.when == values] or unread
+
+
+def _is_open(family: TypeFamily, values: tuple[object, ...], places: list[int]) -> bool:
+    """Whether it is not known which case of a family is taken."""
+    return UNDECIDED in values or any(UNREAD in family.cases[place].when for place in places)
 
 
 def families_taken(shape: Shape, signature: Signature, branch: Branch) -> set[tuple[str, int]]:
@@ -132,15 +149,21 @@ def families_taken(shape: Shape, signature: Signature, branch: Branch) -> set[tu
     for _ in signature.families:
         if call is None:
             break
-        family, arguments = arguments_of(call, signature)
-        values = tuple(decide(filled(formula.tree, arguments), branch.settled) for formula in family.match)
-        places = [place for place, case in enumerate(family.cases) if case.when == values]
-        if not places:
+        try:
+            family, arguments = arguments_of(call, signature)
+            values = tuple(decide(filled(formula.tree, arguments), branch.settled) for formula in family.match)
+        except ExpressionError:
             break
+        places = _matching(family, values)
         taken |= {(family.name, place) for place in places}
+        if not places or _is_open(family, values, places):
+            break
         call = family.cases[places[0]].shape.family
         if call is not None:
-            call = Call(call.function, tuple(filled_item(argument, arguments) for argument in call.arguments))
+            try:
+                call = Call(call.function, tuple(filled_item(argument, arguments) for argument in call.arguments))
+            except ExpressionError:
+                break
     return taken
 
 
@@ -150,7 +173,8 @@ class Solver:
     def __init__(self, signature: Signature, branch: Branch, known: Iterable[str]) -> None:
         self.signature = signature
         self.branch = branch
-        self.solution = Solution(known=set(known))
+        unknown = {name for name, formula in signature.let.items() if not formula.known}
+        self.solution = Solution(known={*known, *unknown})
         self.tensors = [tensor for tensor in signature.inputs if branch.present[tensor.name]]
         self.rules = dict(enumerate(signature.shape_rules))
 
@@ -195,6 +219,9 @@ class Solver:
                 self.solution.steps.append(BindDType(tensor, index))
                 self.solution.known.add(index)
                 return True
+        if not tensor.dtype.known:
+            self.solution.known |= self._possible(tensor.dtype.tree)
+            return True
         if not self._readable(tensor.dtype.tree):
             return False
         self.solution.steps.append(CheckDType(tensor, tensor.dtype))
@@ -204,7 +231,12 @@ class Solver:
         bound: set[str] = set()
         items: list[Item] = []
         uncounted = 0
+        whole = True
         for written in expand(tensor.shape, self.signature, self.branch):
+            if not is_known(written):
+                bound |= self._possible(written)
+                whole = False
+                continue
             item = self._item(written, bound)
             if item is None:
                 return False
@@ -212,9 +244,16 @@ class Solver:
             items.append(item)
         if uncounted > 1:
             return False
-        self.solution.steps.append(Axes(tensor, tuple(items)))
+        if whole:
+            self.solution.steps.append(Axes(tensor, tuple(items)))
         self.solution.known |= bound
         return True
+
+    def _possible(self, tree: ShapeItem) -> frozenset[str]:
+        """Return the indices to which an unknown part of a tensor's type may give values."""
+        names = possible_names(tree)
+        indices = frozenset(self.signature.forall)
+        return indices if names >= ANYTHING else names & indices
 
     def _item(self, written: ShapeItem, bound: set[str]) -> Item | None:
         known = self.solution.known | bound
@@ -225,7 +264,7 @@ class Solver:
             return None
         (index,) = unknown
         if isinstance(written, Spread):
-            if written.value != Name(index) or not isinstance(self.signature.forall[index], ShapeKind):
+            if written.value != Name(index) or not isinstance(self.signature.forall[index], ShapeKind | UnknownKind):
                 return None
             bound.add(index)
             return Bind(index, spliced=True)

@@ -103,6 +103,14 @@ class AnyKind(Kind):
 
 
 @dataclass(frozen=True, slots=True)
+class UnknownKind(Kind):
+    """What a wrong declaration or expression would be: it fits everywhere, so that one mistake is one problem."""
+
+    def __str__(self) -> str:
+        return "unknown"
+
+
+@dataclass(frozen=True, slots=True)
 class TensorKind(Kind):
     """The contents of a metadata tensor; only predicates and generators see them."""
 
@@ -284,7 +292,7 @@ def _dtype_names(node: ast.expr, text: str) -> tuple[str, ...]:
 
 def fits(kind: Kind, wanted: Kind) -> bool:  # noqa: PLR0911
     """Whether every value of one kind is of the wanted kind."""
-    if kind == wanted or isinstance(wanted, AnyKind):
+    if kind == wanted or isinstance(wanted, AnyKind | UnknownKind) or isinstance(kind, UnknownKind):
         return True
     if isinstance(kind, UnionKind):
         return all(fits(member, wanted) for member in kind.members)

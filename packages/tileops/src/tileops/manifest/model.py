@@ -9,6 +9,7 @@ import msgspec
 
 from tileops.manifest.expressions import Call, Expression, ShapeItem
 from tileops.manifest.kinds import Kind
+from tileops.manifest.trees import is_known
 
 Path = tuple[str | int, ...]
 
@@ -50,6 +51,11 @@ class Formula(msgspec.Struct, frozen=True):
 
     text: str
     tree: Expression
+
+    @property
+    def known(self) -> bool:
+        """Whether no part of it is unknown."""
+        return is_known(self.tree)
 
 
 class Shape(msgspec.Struct, frozen=True):
@@ -122,6 +128,8 @@ class TypeFamily(msgspec.Struct, frozen=True, kw_only=True):
     parameters: Mapping[str, Kind]
     match: tuple[Formula, ...]
     cases: tuple[FamilyCase, ...]
+    lost: bool = False
+    """Whether its parameters or its cases could not be read."""
 
 
 class Field(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,6 +147,8 @@ class Constructor(msgspec.Struct, frozen=True, kw_only=True):
     python: str
     fields: tuple[Field, ...] = ()
     invariant: Formula | None = None
+    incomplete: bool = False
+    """Whether some of its fields could not be read."""
 
 
 class SumType(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,6 +156,8 @@ class SumType(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     constructors: tuple[Constructor, ...]
+    lost: bool = False
+    """Whether it could not be read, so that a value of it may be anything."""
 
 
 class Signature(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,6 +172,8 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
     let: Mapping[str, Formula]
     shape_rules: tuple[Formula, ...]
     dtype_combos: tuple[Mapping[str, str], ...]
+    lost: frozenset[str] = frozenset()
+    """The sections that could not be read, in whole or in part: what seems to be missing may stand there."""
     own_sums: frozenset[str] = frozenset()
     """The sum types that the signature itself declares; the others are of types.yaml."""
 
@@ -171,6 +185,10 @@ class WorkloadRow(msgspec.Struct, frozen=True, kw_only=True):
     some: tuple[str, ...]
     dtype_cases: tuple[Mapping[str, str], ...]
     values: Mapping[str, object]
+    place: int = 0
+    """Which row of the entry it is, counted from 0."""
+    lost: frozenset[str] = frozenset()
+    """Which of `label`, `some` and `values` could not be read."""
 
 
 class Roofline(msgspec.Struct, frozen=True, kw_only=True):
@@ -188,12 +206,14 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     op: str | None = None
     kernel: str | None = None
     optional: bool = False
+    lost: bool = False
 
 
 class Composition(msgspec.Struct, frozen=True, kw_only=True):
     """The ops that a composite op is made of, in order."""
 
     stages: tuple[Stage, ...]
+    lost: bool = False
 
 
 class OpEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -209,6 +229,8 @@ class OpEntry(msgspec.Struct, frozen=True, kw_only=True):
     ref_api: str | None
     digest: str
     source: Source
+    lost: frozenset[str] = frozenset()
+    """The fields that could not be read; only a draft has any."""
 
     def __repr__(self) -> str:
         return f"OpEntry({self.name!r})"

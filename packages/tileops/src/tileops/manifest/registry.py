@@ -11,7 +11,7 @@ from tileops.errors import ManifestError, UnknownOpError
 from tileops.manifest import workloads
 from tileops.manifest.document import Document
 from tileops.manifest.model import Problem
-from tileops.manifest.parse import parse_document, parse_sums
+from tileops.manifest.parse import Reading, parse_document, parse_sums
 from tileops.manifest.reading import suggestion
 from tileops.manifest.reserved import is_op_name
 
@@ -63,31 +63,36 @@ class ManifestFile:
         return tuple(_TOP_LEVEL_KEY.findall(self.text))
 
     @functools.cached_property
-    def _parsed(self) -> tuple[dict[str, OpEntry], list[Problem]]:
+    def _parsed(self) -> Reading:
         if self._content[1] is not None:
-            return {}, [self._content[1]]
+            return Reading({}, [self._content[1]], {})
         sums, _ = self._registry.sums
         document = Document(self.text, f"manifests/{self.name}")
-        entries, problems = parse_document(document, self.text, sums)
+        reading = parse_document(document, self.text, sums)
         declared = document.value if isinstance(document.value, dict) else {}
         for name in filter(is_op_name, declared.keys() - set(self.op_names)):
             line, column = document.positions[(name,)]
             message, mend = f"{name!r} is not where an op's name is looked for", "write it plainly at a line's start"
-            problems.append(
+            reading.problems.append(
                 Problem(file=document.file, line=line, column=column, rule="key", message=message, mend=mend)
             )
-            entries.pop(name, None)
-        return entries, problems
+            reading.entries.pop(name, None)
+        return reading
 
     @property
     def entries(self) -> Mapping[str, OpEntry]:
         """The entries that have no problem."""
-        return self._parsed[0]
+        return self._parsed.entries
+
+    @property
+    def drafts(self) -> Mapping[str, OpEntry]:
+        """Every entry; in one that has problems, what could not be read is unknown."""
+        return self._parsed.drafts
 
     @property
     def problems(self) -> tuple[Problem, ...]:
         """Every problem of the text."""
-        return tuple(self._parsed[1])
+        return tuple(self._parsed.problems)
 
 
 def _yaml_files(folder: Traversable, path: str) -> Iterator[str]:

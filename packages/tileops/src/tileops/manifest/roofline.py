@@ -26,7 +26,7 @@ def flops(call: SignatureCall) -> int:
     """
     roofline = _roofline(call)
     if roofline.func is not None:
-        return _as_count(_costs(roofline.func, call)[0], call, roofline.func)
+        return as_count(_costs(roofline.func, call)[0], call.branch.entry.name, roofline.func)
     if roofline.flops is None:
         raise ExpressionError(f"{call.branch.entry.name}: the manifest states no flops")
     return _evaluated(roofline.flops, call)
@@ -36,7 +36,7 @@ def bytes_moved(call: SignatureCall) -> int:
     """Return the least bytes that a call reads and writes; by default each tensor once."""
     roofline = call.branch.entry.roofline
     if roofline is not None and roofline.func is not None:
-        return _as_count(_costs(roofline.func, call)[1], call, roofline.func)
+        return as_count(_costs(roofline.func, call)[1], call.branch.entry.name, roofline.func)
     if roofline is not None and roofline.bytes is not None:
         return _evaluated(roofline.bytes, call)
     return sum(found.reads + found.writes for found in call.traffic.values())
@@ -52,7 +52,8 @@ def _roofline(call: SignatureCall) -> Roofline:
 def _evaluated(formula: Formula, call: SignatureCall) -> int:
     values = {**call.parameters, **call.indices}
     branch = call.branch.branch
-    return _as_count(evaluate(_sized(prune(formula.tree, branch), call), values, branch.present), call, formula.text)
+    found = evaluate(_sized(prune(formula.tree, branch), call), values, branch.present)
+    return as_count(found, call.branch.entry.name, formula.text)
 
 
 def _sized(tree: Expression, call: SignatureCall) -> Expression:
@@ -93,7 +94,8 @@ def cost_function(name: str) -> Callable[[SignatureCall], tuple[object, object]]
     return cast("Callable[[SignatureCall], tuple[object, object]]", found)
 
 
-def _as_count(value: object, call: SignatureCall, declared: str) -> int:
+def as_count(value: object, op: str, declared: str) -> int:
+    """Return a cost that is a count. Raises ExpressionError for any other value."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ExpressionError(f"{call.branch.entry.name}: {declared} gives {value!r}, not a count")
+        raise ExpressionError(f"{op}: {declared} gives {value!r}, not a count")
     return value

@@ -10,63 +10,56 @@ import msgspec
 
 from tileops.errors import ExpressionError
 from tileops.manifest import roofline, workloads
-from tileops.manifest.kinds import DTypeKind
-from tileops.manifest.source import run
-from tileops_kernels.errors import TileOPsError
+from tileops.manifest.model import Formula
+from tileops.manifest.rowcheck import RowCheck
+from tileops.manifest.rowvalues import is_partial
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from tileops.manifest.excuses import Excuses
     from tileops.manifest.model import OpEntry, Path, Problem, WorkloadRow
     from tileops.manifest.plan import SignaturePlan
 
 _LABEL: Final = re.compile(r"[a-z0-9]+([.-][a-z0-9]+)*")
 
 
-def problems(entry: OpEntry, plan: SignaturePlan) -> Iterator[Problem]:
-    """Yield what is wrong with the rows of an entry whose signature is right."""
-    if not entry.workloads:
+def problems(entry: OpEntry, plan: SignaturePlan | None, excuses: Excuses) -> Iterator[Problem]:
+    """Yield what is wrong with the rows of an entry, as far as its signature is right.
+
+    Args:
+        entry: the entry, in which what is wrong is unknown.
+        plan: the plan of the entry, or None where too much of it is unknown to call it.
+        excuses: what unknown names of the signature stand for.
+    """
+    if not entry.workloads and "workloads" not in entry.lost:
         yield entry.source.problem((entry.name,), "no-rows", "the entry has no workload row", "add a model's call")
-        return
     if entry.roofline is not None and entry.roofline.func is not None:
         message = _wrong_function(entry.roofline.func)
         if message:
             yield entry.source.problem((entry.name, "roofline", "func"), "roofline", message, "mend the dotted name")
-            return
+            entry = msgspec.structs.replace(entry, roofline=None)
     seen: set[str] = set()
     ids: set[str] = set()
-    for place, row in enumerate(entry.workloads):
-        path: Path = (entry.name, "workloads", place)
-        if row.label in seen:
-            yield entry.source.problem(path, "row-label", f"the label {row.label!r} stands twice", "give each its own")
-        else:
-            yield from _repeated(entry, row, path, ids)
-        if not _LABEL.fullmatch(row.label):
-            message = f"{row.label!r} is no label"
-            yield entry.source.problem((*path, "label"), "row-label", message, "write words as in llama-8b-prefill")
-        seen.add(row.label)
-        yield from _row(entry, plan, row, path)
-    yield from _coverage(entry)
+    for row in entry.workloads:
+        path: Path = (entry.name, "workloads", row.place)
+        if "label" not in row.lost:
+            yield from _label(entry, row, path, seen, ids)
+        for found in RowCheck(entry, row, plan, excuses).found():
+            message = f"row {row.label or row.place + 1}: {found.message}"
+            yield entry.source.problem((*path, *found.path), "workload-row", message, found.mend)
+    if "workloads" not in entry.lost:
+        yield from _coverage(entry)
 
 
-def _row(entry: OpEntry, plan: SignaturePlan, row: WorkloadRow, path: Path) -> Iterator[Problem]:
-    if not row.dtype_cases:
-        yield entry.source.problem(path, "workload-row", f"row {row.label} has no dtype case", "list at least one")
-    said: set[str] = set()
-    for number, dtypes in enumerate(row.dtype_cases):
-        here = (*path, "dtype_cases", number)
-        wrong = _wrong_dtype(entry, dtypes)
-        if wrong:
-            yield entry.source.problem(here, "workload-row", f"row {row.label}: {wrong}", "mend the dtype case")
-            continue
-        try:
-            run(lambda dtypes=dtypes: _replay(entry, plan, row, dtypes))  # type: ignore[misc]
-        except TileOPsError as error:
-            if isinstance(error, workloads.RowValueError):
-                here = (*path, error.key)
-            if str(error) not in said:
-                yield entry.source.problem(here, "workload-row", f"row {row.label}: {error}", "mend the row")
-            said.add(str(error))
+def _label(entry: OpEntry, row: WorkloadRow, path: Path, seen: set[str], ids: set[str]) -> Iterator[Problem]:
+    """Yield what is wrong with a row's label and with the ids of its cases, and add them to those that were seen."""
+    if row.label in seen:
+        yield entry.source.problem(path, "row-label", f"the label {row.label!r} stands twice", "give each its own")
+    else:
+        yield from _repeated(entry, row, path, ids)
+    if not _LABEL.fullmatch(row.label):
+        message = f"{row.label!r} is no label"
+        yield entry.source.problem((*path, "label"), "row-label", message, "write words as in llama-8b-prefill")
+    seen.add(row.label)
 
 
 def _wrong_function(name: str) -> str:
@@ -83,6 +76,8 @@ def _wrong_function(name: str) -> str:
 def _repeated(entry: OpEntry, row: WorkloadRow, path: Path, ids: set[str]) -> Iterator[Problem]:
     """Yield the dtype cases whose ids another case has, and add the row's to the ids."""
     for number, dtypes in enumerate(row.dtype_cases):
+        if is_partial(dtypes):
+            continue
         found = workloads.case_id(entry.signature, row, dtypes)
         if found in ids:
             message = f"the case id {found} stands twice"
@@ -90,50 +85,13 @@ def _repeated(entry: OpEntry, row: WorkloadRow, path: Path, ids: set[str]) -> It
         ids.add(found)
 
 
-def _wrong_dtype(entry: OpEntry, dtypes: Mapping[str, str]) -> str:
-    for name, dtype in dtypes.items():
-        kind = entry.signature.forall.get(name)
-        if not isinstance(kind, DTypeKind):
-            return f"{name} is no DType index"
-        if dtype not in kind.values:
-            return f"{name} is never {dtype}; it is {kind}"
-    return ""
-
-
-def _replay(entry: OpEntry, plan: SignaturePlan, row: WorkloadRow, dtypes: Mapping[str, str]) -> None:
-    """Check a case as a call on meta tensors; inference gives back its indices, its contents and its cost are right."""
-    case = workloads.instantiate(entry, row, dtypes)
-    call = workloads.meta_call(plan, case)
-    for name, value in call.indices.items():
-        if name in case.indices and case.indices[name] != value:
-            raise ExpressionError(f"{name} is {case.indices[name]!r} in the row, and inference gives {value!r}")
-    contents = workloads.metadata(entry, case)
-    broken = workloads.broken_requirements(entry, case, contents)
-    if broken:
-        raise ExpressionError(f"the generated contents break {'; '.join(broken)}")
-    for name in row.values:
-        if contents and name in entry.signature.forall and _is_given_twice(entry, row, dtypes, name):
-            raise ExpressionError(f"{name} is given, and a generator gives it too: leave it out")
-    if entry.roofline is not None:
-        observed = call.observing(contents)
-        roofline.flops(observed)
-        roofline.bytes_moved(observed)
-
-
-def _is_given_twice(entry: OpEntry, row: WorkloadRow, dtypes: Mapping[str, str], name: str) -> bool:
-    less = msgspec.structs.replace(row, values={key: value for key, value in row.values.items() if key != name})
-    try:
-        workloads.instantiate(entry, less, dtypes)
-    except TileOPsError:
-        return False
-    return True
-
-
 def _coverage(entry: OpEntry) -> Iterator[Problem]:
     declared = [(("signature", "inputs"), tensor) for tensor in entry.signature.inputs]
     declared += [(("signature", "params"), found.tensor) for found in entry.signature.parameters if found.tensor]
+    unread = any("some" in row.lost for row in entry.workloads)
     for path, tensor in declared:
-        if not tensor.is_optional:
+        unknown = isinstance(tensor.optional, Formula) and not tensor.optional.known
+        if not tensor.is_optional or unknown or unread or not entry.workloads:
             continue
         passed = {tensor.name in row.some for row in entry.workloads}
         for wanted, words in ((True, "passes"), (False, "omits")):

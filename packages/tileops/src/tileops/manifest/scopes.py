@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tileops.errors import ExpressionError
-from tileops.manifest.checking import Facts, Scope, infer
+from tileops.manifest.checking import infer
 from tileops.manifest.expressions import Attribute, Call, Name
+from tileops.manifest.facts import Facts, Scope
 from tileops.manifest.trees import free_names
 
 if TYPE_CHECKING:
@@ -23,7 +25,9 @@ def plain_scope(signature: Signature) -> Scope:
     optional = {tensor.name for tensor in tensors if tensor.is_optional}
     if any(output.buffer for output in signature.outputs):
         optional.add("out")
-    return Scope(names, frozenset(tensor.name for tensor in tensors), frozenset(optional), signature.sums)
+    passed = frozenset(tensor.name for tensor in tensors)
+    unread = bool(signature.lost & {"forall", "params", "inputs", "let"})
+    return Scope(names, passed, frozenset(optional), signature.sums, open=unread)
 
 
 def scope_of(signature: Signature) -> Scope:
@@ -38,17 +42,30 @@ def scope_of(signature: Signature) -> Scope:
 
 
 def let_order(signature: Signature) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the lets, each after those that it reads, and the lets that read each other in a circle."""
-    pending = dict(signature.let)
+    """Return the lets, each after those that it reads, and the lets that read themselves through others."""
+    reads = {name: free_names(formula.tree) & signature.let.keys() for name, formula in signature.let.items()}
+    circle: list[str] = []
     ordered: list[str] = []
+    pending = dict(reads)
     while pending:
-        ready = [name for name, formula in pending.items() if not free_names(formula.tree) & pending.keys()]
+        ready = [name for name, read in pending.items() if not read & pending.keys()]
         if not ready:
-            break
+            ready = circle = [name for name in pending if name in _reached(name, reads)]
+        else:
+            ordered.extend(ready)
         for name in ready:
             del pending[name]
-        ordered.extend(ready)
-    return tuple(ordered), tuple(pending)
+    return tuple(ordered), tuple(circle)
+
+
+def _reached(name: str, reads: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    """Return the lets that a let reads, directly or through others."""
+    found: frozenset[str] = frozenset()
+    new = reads[name]
+    while new:
+        found |= new
+        new = frozenset().union(*(reads[read] for read in new)) - found
+    return found
 
 
 def facts_of(branch: Branch) -> Facts:

@@ -24,6 +24,7 @@ from tileops.manifest.expressions import (
     Spread,
     Subscript,
     Tuple,
+    Unknown,
 )
 from tileops.manifest.kinds import DTYPE_NAMES
 from tileops.manifest.primitives import DTYPES, PRIMITIVES, Dims, balanced_sizes, repeat
@@ -63,6 +64,8 @@ class Emitter:
         match expression:
             case Literal(value):
                 return repr(value)
+            case Unknown():
+                raise ExpressionError("what is unknown has no value")
             case Name(name):
                 return self._name(name)
             case Negative(operand):

@@ -19,7 +19,9 @@ from tileops.manifest.expressions import (
     Spread,
     Subscript,
     Tuple,
+    Unknown,
 )
+from tileops.manifest.trees import UNREADABLE
 
 _RANK = {"+": 1, "-": 1, "*": 2, "//": 2, "%": 2}
 _ATOMIC = (Literal, Name, Call, Attribute, Subscript, Slice, Tuple)
@@ -30,6 +32,8 @@ def spell(tree: Expression | Spread) -> str:  # noqa: C901, PLR0911, PLR0912 - o
     match tree:
         case Literal(value):
             return repr(value)
+        case Unknown():
+            return UNREADABLE
         case Name(name):
             return name
         case Negative(operand):

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tileops.errors import ExpressionError
-from tileops.manifest.checking import Scope, infer, members
-from tileops.manifest.kinds import BoolKind, Kind, SumKind, fits, parse_kind
+from tileops.manifest.checking import infer, members
+from tileops.manifest.facts import Scope
+from tileops.manifest.kinds import BoolKind, Kind, SumKind, UnknownKind, fits, parse_kind
 
 if TYPE_CHECKING:
     from tileops.manifest.model import Constructor, Path, Problem, Source, SumType
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 def sum_problems(declared: SumType, sums: Mapping[str, SumType], source: Source, path: Path) -> Iterator[Problem]:
     """Yield every problem of a sum type that stands at a path, where `sums` are the types that it may name."""
+    if declared.lost:
+        return
     if not isinstance(_parsed(declared.name), SumKind):
         message = f"{declared.name!r} cannot be written as a type"
         yield source.problem((*path, declared.name), "name", message, "begin it with a capital, and choose a free word")
@@ -27,8 +30,7 @@ def sum_problems(declared: SumType, sums: Mapping[str, SumType], source: Source,
             if unknown:
                 message = f"unknown type {unknown[0]}"
                 yield source.problem((*here, "fields", field.name), "kind", message, "declare it, or use a known type")
-        message = _invariant(constructor)
-        if message:
+        for message in _faults(constructor):
             yield source.problem((*here, "invariant"), "sum-type", message)
 
 
@@ -39,21 +41,30 @@ def _parsed(name: str) -> Kind | None:
         return None
 
 
-def _invariant(constructor: Constructor) -> str:
-    """Return what is wrong with a constructor's invariant, or nothing."""
+def _faults(constructor: Constructor) -> list[str]:
+    """Return what is wrong with a constructor's invariant."""
     if constructor.invariant is None:
-        return ""
-    try:
-        kind = infer(constructor.invariant.tree, Scope({field.name: field.kind for field in constructor.fields}))
-    except ExpressionError as error:
-        return str(error)
-    return "" if fits(kind, BoolKind()) else f"{constructor.invariant.text} is {kind}, and bool is needed"
+        return []
+    faults: list[str] = []
+    names = {field.name: field.kind for field in constructor.fields}
+    kind = infer(constructor.invariant.tree, Scope(names, faults=faults, open=constructor.incomplete))
+    if not fits(kind, BoolKind()):
+        faults.append(f"{constructor.invariant.text} is {kind}, and bool is needed")
+    return faults
 
 
-def sound(declared: SumType) -> SumType:
-    """Return the type without the invariants that cannot be checked: they are reported where they stand."""
-    kept = (
-        msgspec.structs.replace(found, invariant=None) if _invariant(found) else found
-        for found in declared.constructors
-    )
-    return msgspec.structs.replace(declared, constructors=tuple(kept))
+def sound(declared: SumType, sums: Mapping[str, SumType]) -> SumType:
+    """Return the type without what is wrong in it: fields of unknown types, and invariants that cannot be checked."""
+
+    def kept(found: Constructor) -> Constructor:
+        wrong = found.invariant is not None and (not found.invariant.known or bool(_faults(found)))
+        fields = tuple(msgspec.structs.replace(field, kind=sound_kind(field.kind, sums)) for field in found.fields)
+        return msgspec.structs.replace(found, fields=fields, invariant=None if wrong else found.invariant)
+
+    return msgspec.structs.replace(declared, constructors=tuple(kept(found) for found in declared.constructors))
+
+
+def sound_kind(kind: Kind, sums: Mapping[str, SumType]) -> Kind:
+    """Return the kind, or the unknown kind where it names a sum type that is not declared or could not be read."""
+    named = [member.name for member in members(kind) if isinstance(member, SumKind)]
+    return UnknownKind() if any(name not in sums or sums[name].lost for name in named) else kind

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from tileops.errors import ExpressionError
 from tileops.manifest.expressions import (
@@ -24,15 +25,20 @@ from tileops.manifest.expressions import (
     Spread,
     Subscript,
     Tuple,
+    Unknown,
 )
 
+UNREADABLE: Final = "?"
+"""The name that what is unknown reads; nothing ever gives it a value."""
+ANYTHING: Final = frozenset({"*"})
+"""The names that what was not read at all may read: any."""
 Substitute = Callable[[Expression], "Expression | None"]
 
 
 def children(expression: Expression | Spread) -> tuple[Expression | Spread, ...]:  # noqa: C901, PLR0911
     """Return the direct parts of a tree."""
     match expression:
-        case Literal() | Name():
+        case Literal() | Name() | Unknown():
             return ()
         case Negative(operand) | Not(operand):
             return (operand,)
@@ -62,9 +68,27 @@ def free_names(expression: Expression | Spread) -> frozenset[str]:
     """Return the names that an expression reads, its comprehensions' own names excluded."""
     if isinstance(expression, Name):
         return frozenset({expression.name})
+    if isinstance(expression, Unknown):
+        return frozenset({UNREADABLE})
     if isinstance(expression, Comprehension):
         return free_names(expression.sequence) | (free_names(expression.body) - {expression.target})
     return frozenset().union(*(free_names(child) for child in children(expression)))
+
+
+def possible_names(expression: Expression | Spread) -> frozenset[str]:
+    """Return the names that an expression reads, those that its unknown parts may read among them."""
+    if isinstance(expression, Unknown):
+        return expression.names
+    if isinstance(expression, Name):
+        return frozenset({expression.name})
+    if isinstance(expression, Comprehension):
+        return possible_names(expression.sequence) | (possible_names(expression.body) - {expression.target})
+    return frozenset().union(*(possible_names(child) for child in children(expression)))
+
+
+def is_known(expression: Expression | Spread) -> bool:
+    """Whether no part of an expression is unknown."""
+    return UNREADABLE not in free_names(expression)
 
 
 def check_size(expression: Expression) -> None:
@@ -92,7 +116,7 @@ def rewrite(expression: Expression, substitute: Substitute) -> Expression:  # no
         return Spread(inner(part.value)) if isinstance(part, Spread) else inner(part)
 
     match expression:
-        case Literal() | Name():
+        case Literal() | Name() | Unknown():
             return expression
         case Negative(operand):
             return Negative(inner(operand))

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import dataclasses
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from tileops.errors import ExpressionError, ManifestError
 from tileops.manifest.branches import decide, discriminants, finite_values
-from tileops.manifest.checking import Facts, Scope, infer, learn
-from tileops.manifest.expressions import Attribute, Call, Comparison, Expression, Literal, Name, ShapeItem, Spread
+from tileops.manifest.checking import infer, learn
+from tileops.manifest.declarations import Declarations
+from tileops.manifest.document import UNREAD
+from tileops.manifest.expressions import (
+    Attribute,
+    Call,
+    Comparison,
+    Expression,
+    Literal,
+    Name,
+    ShapeItem,
+    Spread,
+    Unknown,
+)
+from tileops.manifest.facts import Facts, Scope
 from tileops.manifest.families import arguments_of
 from tileops.manifest.functions import GENERATOR_KINDS, PREDICATE_KINDS, PRIMITIVE_KINDS, FunctionKind
 from tileops.manifest.kinds import (
-    DTYPE_NAMES,
     BoolKind,
     DimKind,
     DTypeKind,
@@ -20,22 +35,19 @@ from tileops.manifest.kinds import (
     Kind,
     SequenceKind,
     ShapeKind,
-    SumKind,
     TensorKind,
-    UnionKind,
+    UnknownKind,
     fits,
 )
-from tileops.manifest.model import REQUIRED
-from tileops.manifest.reserved import ROW_FIELDS, taken_by_call, taken_by_op
-from tileops.manifest.scopes import let_order, plain_scope, scope_of
+from tileops.manifest.model import FamilyCase, Formula, Roofline, Shape, TensorType, TypeFamily
+from tileops.manifest.reading import counted
+from tileops.manifest.scopes import let_order, plain_scope
 from tileops.manifest.spelling import spell
-from tileops.manifest.sums import sum_problems
-from tileops.manifest.values import accepts, from_manifest
+from tileops.manifest.trees import free_names, possible_names
 
 if TYPE_CHECKING:
-    from tileops.manifest.model import Formula, OpEntry, Path, Problem, Shape, Signature, TensorType, TypeFamily
+    from tileops.manifest.model import OpEntry, Path, Problem, Signature
 
-_RESERVED = DTYPE_NAMES | {"inf", "present", "bytes", "out", "isinstance", "len", "tuple", "any", "self", "target"}
 _CHECKED: set[str] = set()
 """Digests of entries without a problem."""
 _BYTES = {"bytes": FunctionKind((TensorKind(),), DimKind())}
@@ -45,245 +57,254 @@ def check_kinds(entry: OpEntry) -> None:
     """Raise ManifestError with every problem that the kinds of an entry have, if there is any."""
     if entry.digest in _CHECKED:
         return
-    problems = TypeCheck(entry).problems()
+    _, problems = checked(entry)
     if problems:
         raise ManifestError(problems)
     _CHECKED.add(entry.digest)
 
 
-class TypeCheck:
-    """Checks the kinds of one entry."""
+def checked(entry: OpEntry) -> tuple[OpEntry, list[Problem]]:
+    """Return the entry with what is of no kind as unknown, and every problem that its kinds have.
+
+    An entry without a problem is returned as it is. In any other, what a wrong part decides is unknown too, so that
+    checks of the result find only mistakes that do not follow from those.
+    """
+    check = _TypeCheck(entry)
+    sound = check.sound()
+    same = (sound.signature, sound.roofline) == (entry.signature, entry.roofline)
+    return entry if same else sound, check.found
+
+
+class _TypeCheck:
+    """Checks the kinds of one entry, each method returning what is sound of its part."""
 
     def __init__(self, entry: OpEntry) -> None:
         self.entry = entry
-        self.signature: Signature = entry.signature
         self.path: Path = (entry.name, "signature")
-        self.found: list[Problem] = []
-        self.scope = scope_of(entry.signature)
+        declarations = Declarations(entry)
+        self.signature: Signature = declarations.sound()
+        self.found: list[Problem] = declarations.problems
+        self.scope = plain_scope(self.signature)
 
-    def problems(self) -> list[Problem]:
-        """Return every problem, in no particular order."""
-        self._names()
-        self._declared_kinds()
-        self._sums()
-        self._lets()
-        for family in self.signature.families.values():
-            self._family(family)
-        for tensor in self.signature.inputs:
-            self._tensor(tensor, (*self.path, "inputs", tensor.name))
-        for tensor in self.signature.outputs:
-            self._tensor(tensor, (*self.path, "outputs", tensor.name))
-        for parameter in self.signature.parameters:
-            if parameter.tensor is not None:
-                self._tensor(parameter.tensor, (*self.path, "params", parameter.name))
-        self._rules()
-        self._combinations()
-        self._roofline()
-        return self.found
+    def sound(self) -> OpEntry:
+        """Keep every problem, and return the entry as far as it is sound."""
+        signature = self.signature
+        let = self._lets()
+        parts = {
+            "let": let,
+            "families": {name: self._family(family) for name, family in signature.families.items()},
+            "inputs": tuple(self._tensor(found, (*self.path, "inputs", found.name)) for found in signature.inputs),
+            "outputs": tuple(self._tensor(found, (*self.path, "outputs", found.name)) for found in signature.outputs),
+            "parameters": tuple(
+                found
+                if found.tensor is None
+                else msgspec.structs.replace(
+                    found, tensor=self._tensor(found.tensor, (*self.path, "params", found.name))
+                )
+                for found in signature.parameters
+            ),
+            "shape_rules": tuple(self._rules()),
+        }
+        return msgspec.structs.replace(
+            self.entry, signature=msgspec.structs.replace(signature, **parts), roofline=self._roofline()
+        )
 
     def report(self, path: Path, rule: str, message: str, mend: str = "") -> None:
         """Keep a problem."""
         self.found.append(self.entry.source.problem(path, rule, message, mend))
 
-    def expect(self, formula: Formula, wanted: Kind, path: Path, rule: str, scope: Scope | None = None) -> bool:
-        """Report a formula whose kind is not the wanted one; return whether it is."""
-        try:
-            kind = infer(formula.tree, scope or self.scope)
-        except ExpressionError as error:
-            self.report(path, rule, str(error))
-            return False
-        if not fits(kind, wanted):
+    def kind(self, tree: Expression, path: Path, rule: str, scope: Scope, prefix: str = "") -> Kind | None:
+        """Return the kind of an expression, or None after reporting everything that is wrong with it."""
+        faults: list[str] = []
+        kind = infer(tree, dataclasses.replace(scope, faults=faults))
+        for fault in faults:
+            self.report(path, rule, f"{prefix}{fault}")
+        return None if faults else kind
+
+    def expect(self, formula: Formula, wanted: Kind, path: Path, rule: str, scope: Scope | None = None) -> Formula:
+        """Return the formula, unknown after reporting it where its kind is not the wanted one."""
+        kind = self.kind(formula.tree, path, rule, scope or self.scope)
+        if kind is not None and fits(kind, wanted):
+            return formula
+        if kind is not None:
             self.report(path, rule, f"{formula.text} is {kind}, and {_kind_name(wanted)} is needed")
-            return False
-        return True
+        return _unknown(formula)
 
-    def _names(self) -> None:
-        """Report names that are declared twice, or that the language keeps for itself."""
-        signature = self.signature
-        sources: dict[str, str] = {}
-        groups: tuple[tuple[str, Iterable[str]], ...] = (
-            ("forall", signature.forall),
-            ("params", (parameter.name for parameter in signature.parameters)),
-            ("let", signature.let),
-            ("inputs", (tensor.name for tensor in signature.inputs)),
-            ("outputs", (tensor.name for tensor in signature.outputs)),
-        )
-        for group, names in groups:
-            for name in names:
-                if name in _RESERVED:
-                    self.report((*self.path, group, name), "name", f"{name!r} is kept by the language", "rename it")
-                elif group == "inputs" and taken_by_call(name):
-                    message = f"{name!r} has a meaning in the generated call"
-                    self.report((*self.path, group, name), "name", message, "rename it")
-                elif group == "params" and taken_by_op(name):
-                    message = f"{name!r} is a member of every op"
-                    self.report((*self.path, group, name), "name", message, "rename it")
-                elif group in {"forall", "params"} and name in ROW_FIELDS:
-                    message = f"{name!r} has a meaning in workload rows"
-                    self.report((*self.path, group, name), "name", message, "rename it")
-                elif name in sources:
-                    message = f"{name!r} is declared under {sources[name]} and under {group}"
-                    self.report((*self.path, group, name), "name", message, "give each its own name")
-                sources.setdefault(name, group)
+    def _unclear(self, tree: Expression) -> bool:
+        """Whether an expression reads a name that is declared wrongly."""
+        return any(isinstance(self.scope.names.get(name), UnknownKind) for name in free_names(tree))
 
-    def _declared_kinds(self) -> None:
-        for name, kind in self.signature.forall.items():
-            allowed = isinstance(kind, DimKind | ShapeKind | DTypeKind) or kind == SequenceKind(IntKind())
-            if not allowed:
-                message = f"an index is a Dim, a Shape, a DType[...] or a Seq[Int], and {name} is {kind}"
-                self.report((*self.path, "forall", name), "index-kind", message)
-        for parameter in self.signature.parameters:
-            path = (*self.path, "params", parameter.name)
-            for member in _members(parameter.kind):
-                if isinstance(member, SumKind) and member.name not in self.signature.sums:
-                    self.report(path, "kind", f"unknown type {member.name}", "declare it under types or in types.yaml")
-            if parameter.default is not REQUIRED and parameter.tensor is None:
-                try:
-                    value = from_manifest(parameter.kind, parameter.default, self.signature.sums)
-                    if not accepts(parameter.kind, value, self.signature.sums):
-                        message = f"the default {parameter.default!r} is not {parameter.kind}"
-                        self.report((*path, "default"), "default", message)
-                except ExpressionError as error:
-                    self.report((*path, "default"), "default", str(error))
-        required_after = False
-        for parameter in reversed([found for found in self.signature.parameters if not found.keyword_only]):
-            if parameter.required:
-                required_after = True
-            elif required_after:
-                path = (*self.path, "params", parameter.name)
-                self.report(path, "default", f"{parameter.name} has a default and stands before a required parameter")
-
-    def _sums(self) -> None:
-        """Report the mistakes of the entry's own sum types; those of types.yaml are reported there."""
-        for name in self.signature.own_sums:
-            declared = self.signature.sums[name]
-            self.found.extend(sum_problems(declared, self.signature.sums, self.entry.source, (*self.path, "types")))
-
-    def _lets(self) -> None:
+    def _lets(self) -> dict[str, Formula]:
         ordered, circle = let_order(self.signature)
-        scope = plain_scope(self.signature)
-        for name in ordered:
-            try:
-                scope = scope.binding(name, infer(self.signature.let[name].tree, scope))
-            except ExpressionError as error:
-                self.report((*self.path, "let", name), "let", str(error))
+        sound = dict(self.signature.let)
         for name in circle:
             self.report((*self.path, "let", name), "let-cycle", f"{name} is computed from itself", "break the circle")
+            sound[name] = _unknown(sound[name])
+            self.scope = self.scope.binding(name, UnknownKind())
+        for name in ordered:
+            formula = sound[name]
+            kind = self.kind(formula.tree, (*self.path, "let", name), "let", self.scope)
+            if kind is None:
+                sound[name] = _unknown(formula)
+            self.scope = self.scope.binding(name, kind or UnknownKind())
+        return sound
 
-    def _family(self, family: TypeFamily) -> None:
+    def _family(self, family: TypeFamily) -> TypeFamily:
         path = (*self.path, "types", family.name)
         scope = self.scope
         for name, kind in family.parameters.items():
             if name in scope.names or name in scope.tensors:
-                self.report(
-                    (*path, "params", name), "name", f"{name!r} already has a meaning in this signature", "rename it"
-                )
+                message = f"{name!r} already has a meaning in this signature"
+                self.report((*path, "params", name), "name", message, "rename it")
             scope = scope.binding(name, kind)
-        for place, case in enumerate(family.cases):
-            if len(case.when) != len(family.match):
-                message = f"{len(case.when)} values for {len(family.match)} discriminants"
-                self.report((*path, "cases", place), "family", message, "give one value for each")
-                continue
+        match = self._match(family, scope, (*path, "match"))
+        cases = tuple(
+            self._case(case, match, scope, (*path, "cases", place)) for place, case in enumerate(family.cases)
+        )
+        return msgspec.structs.replace(family, match=match, cases=cases)
+
+    def _match(self, family: TypeFamily, scope: Scope, path: Path) -> tuple[Formula, ...]:
+        """Return the discriminants of a family; one that is wrong where some case asks for it is unknown."""
+        wrong: dict[str, int] = {}
+        for case in family.cases or (FamilyCase((UNREAD,) * len(family.match), Shape("")),):
             facts = Facts()
-            try:
-                for formula, value in zip(family.match, case.when, strict=True):
-                    self._case_value(formula, value, scope.given(facts), (*path, "cases", place, "when"))
-                    if value is not None or not isinstance(formula.tree, Attribute):
-                        infer(formula.tree, scope.given(facts))
-                    facts = _matched(formula.tree, value, scope.given(facts))
-            except ExpressionError as error:
-                self.report((*path, "match"), "family", str(error))
-                return
-            self._shape(case.shape, scope.given(facts), (*path, "cases", place, "is"))
+            for place, (formula, value) in enumerate(zip(family.match, case.when, strict=False)):
+                faults: list[str] = []
+                inner = dataclasses.replace(scope.given(facts), faults=faults)
+                if value is not None or not isinstance(formula.tree, Attribute):
+                    infer(formula.tree, inner)
+                wrong |= dict.fromkeys(faults, place)
+                if faults or value is UNREAD or _excluding(formula, value, inner):
+                    break
+                facts = _matched(formula.tree, value, inner)
+        for fault in wrong:
+            self.report(path, "family", fault)
+        return tuple(
+            _unknown(formula) if place in wrong.values() or self._unclear(formula.tree) else formula
+            for place, formula in enumerate(family.match)
+        )
 
-    def _case_value(self, formula: Formula, value: object, scope: Scope, path: Path) -> None:
-        """Report a case for a value that its discriminant never has."""
-        if value is None and isinstance(formula.tree, Attribute):
-            return
-        possible = finite_values(infer(formula.tree, scope))
-        if possible is not None and value not in possible:
-            shown = ", ".join(repr(found) for found in possible)
-            self.report(path, "family-case", f"{formula.text} is never {value!r}; it is one of {shown}")
+    def _case(self, case: FamilyCase, match: tuple[Formula, ...], scope: Scope, path: Path) -> FamilyCase:
+        """Return a case; one for a value that its discriminant never has stands for some value that is not known."""
+        when, facts = case.when, Facts()
+        if UNREAD not in when and len(when) != len(match):
+            message = f"{counted(len(when), 'value')} for {counted(len(match), 'discriminant')}"
+            self.report(path, "family", message, "give one value for each")
+            when = (UNREAD,)
+        elif UNREAD not in when:
+            for formula, value in zip(match, case.when, strict=True):
+                if not formula.known:
+                    continue
+                inner = dataclasses.replace(scope.given(facts), faults=[])
+                possible = _excluding(formula, value, inner)
+                if possible:
+                    shown = ", ".join(map(repr, possible))
+                    message = f"{formula.text} is never {value!r}; it is one of {shown}"
+                    self.report((*path, "when"), "family-case", message)
+                    when = (UNREAD,)
+                    break
+                facts = _matched(formula.tree, value, inner)
+        if UNREAD in when or not all(formula.known for formula in match):
+            for formula in match:
+                for name in possible_names(formula.tree) & scope.names.keys():
+                    scope = scope.binding(name, UnknownKind())
+        return FamilyCase(when, self._shape(case.shape, scope.given(facts), (*path, "is")))
 
-    def _tensor(self, tensor: TensorType, path: Path) -> None:
-        self.expect(tensor.dtype, DTypeKind(()), (*path, "dtype"), "dtype")
-        self._shape(tensor.shape, self.scope, (*path, "shape"))
-        flags = (("optional", tensor.optional), ("mutated", tensor.mutated), ("nullable", tensor.nullable))
-        for name, flag in flags:
-            if flag is None or isinstance(flag, bool):
-                continue
-            if self.expect(flag, BoolKind(), (*path, name), "discriminant"):
-                self._deciding(flag, (*path, name))
-        if tensor.values is not None:
-            self._applied(tensor.values, GENERATOR_KINDS, TensorKind(), (*path, "values"), "values")
-        for place, formula in enumerate(tensor.requires):
-            self._applied(formula, PREDICATE_KINDS, BoolKind(), (*path, "requires", place), "requires")
+    def _tensor(self, tensor: TensorType, path: Path) -> TensorType:
+        values, requires = tensor.values, list(tensor.requires)
+        if values is not None and values.known:
+            values = self._applied(values, GENERATOR_KINDS, TensorKind(), (*path, "values"), "values")
+        for place, formula in enumerate(requires):
+            if formula.known:
+                here = (*path, "requires", place)
+                requires[place] = self._applied(formula, PREDICATE_KINDS, BoolKind(), here, "requires")
+        return msgspec.structs.replace(
+            tensor,
+            dtype=self.expect(tensor.dtype, DTypeKind(()), (*path, "dtype"), "dtype"),
+            shape=self._shape(tensor.shape, self.scope, (*path, "shape")),
+            optional=self._flag(tensor.optional, (*path, "optional")),
+            mutated=self._flag(tensor.mutated, (*path, "mutated")),
+            nullable=None if tensor.nullable is None else self._deciding(tensor.nullable, (*path, "nullable")),
+            values=values,
+            requires=tuple(requires),
+        )
 
-    def _deciding(self, formula: Formula, path: Path) -> None:
+    def _flag(self, flag: bool | Formula, path: Path) -> bool | Formula:
+        return flag if isinstance(flag, bool) else self._deciding(flag, path)
+
+    def _deciding(self, formula: Formula, path: Path) -> Formula:
+        """Return a formula of discriminants; report one that reads anything else."""
+        sound = self.expect(formula, BoolKind(), path, "discriminant")
+        if not sound.known:
+            return sound
+        if self._unclear(sound.tree):
+            return _unknown(sound)
         settled = {found.tree: found.values[0] for found in discriminants(self.signature)}
         try:
             decide(formula.tree, settled)
         except ExpressionError as error:
             mend = "use booleans, words, tags of sum types and present(...)"
             self.report(path, "discriminant", f"{formula.text}: {error}", mend)
+            return _unknown(sound)
+        return sound
 
     def _applied(
         self, formula: Formula, table: Mapping[str, FunctionKind], wanted: Kind, path: Path, rule: str
-    ) -> None:
+    ) -> Formula:
         """Check a call of one generator or predicate; its arguments are ordinary expressions."""
         if not (isinstance(formula.tree, Call) and formula.tree.function in table):
             known = ", ".join(sorted(table))
             self.report(path, rule, f"{formula.text} is none of the functions for it", f"use one of {known}")
-            return
-        scope = Scope(
-            self.scope.names,
-            self.scope.tensors,
-            self.scope.optional,
-            self.scope.sums,
-            {**PRIMITIVE_KINDS, formula.tree.function: table[formula.tree.function]},
-        )
-        self.expect(formula, wanted, path, rule, scope)
+            return _unknown(formula)
+        functions = {**PRIMITIVE_KINDS, formula.tree.function: table[formula.tree.function]}
+        return self.expect(formula, wanted, path, rule, dataclasses.replace(self.scope, functions=functions))
 
-    def _shape(self, shape: Shape, scope: Scope, path: Path) -> None:
+    def _shape(self, shape: Shape, scope: Scope, path: Path) -> Shape:
         if shape.family is None:
-            for item in shape.items:
-                self._item(item, scope, path)
-            return
-        try:
-            family, arguments = arguments_of(shape.family, self.signature)
-        except ExpressionError as error:
-            self.report(path, "family", str(error))
-            return
-        for name, argument in arguments.items():
-            wanted = ShapeKind() if isinstance(argument, Spread) else family.parameters[name]
-            tree = argument.value if isinstance(argument, Spread) else argument
+            return msgspec.structs.replace(shape, items=tuple(self._item(item, scope, path) for item in shape.items))
+        arguments = dict(enumerate(shape.family.arguments))
+        wanted: dict[int, tuple[str, Kind]] = {}
+        sound = True
+        family = self.signature.families.get(shape.family.function)
+        if (family is not None or "types" not in self.signature.lost) and not (family and family.lost):
             try:
-                kind = infer(tree, scope)
+                found, _ = arguments_of(shape.family, self.signature)
+                wanted = dict(enumerate(found.parameters.items()))
             except ExpressionError as error:
-                self.report(path, "family", f"{shape.text}: {error}")
-                continue
-            if not fits(kind, wanted):
-                self.report(path, "family", f"{shape.text}: {spell(tree)} is {kind}, and {name} is {wanted}")
+                self.report(path, "family", str(error))
+                sound = False
+        else:
+            sound = False
+        for place, argument in arguments.items():
+            tree = argument.value if isinstance(argument, Spread) else argument
+            kind = self.kind(tree, path, "family", scope, f"{shape.text}: ")
+            sound = sound and kind is not None and not self._unclear(tree)
+            name, needed = wanted.get(place, ("", UnknownKind()))
+            if kind is not None and not fits(kind, ShapeKind() if isinstance(argument, Spread) else needed):
+                self.report(path, "family", f"{shape.text}: {spell(tree)} is {kind}, and {name} is {needed}")
+                sound = False
+        if sound:
+            return shape
+        read = possible_names(Call("", shape.family.arguments)) | {shape.family.function}
+        return Shape(shape.text, (Spread(Unknown(read)),))
 
-    def _item(self, item: ShapeItem, scope: Scope, path: Path) -> None:
+    def _item(self, item: ShapeItem, scope: Scope, path: Path) -> ShapeItem:
         tree = item.value if isinstance(item, Spread) else item
         wanted: Kind = SequenceKind(IntKind()) if isinstance(item, Spread) else IntKind()
-        try:
-            kind = infer(tree, scope)
-        except ExpressionError as error:
-            self.report(path, "shape", str(error))
-            return
-        if fits(kind, wanted):
-            return
+        kind = self.kind(tree, path, "shape", scope)
+        if kind is not None and fits(kind, wanted):
+            return item
         if isinstance(kind, ShapeKind | SequenceKind) and not isinstance(item, Spread):
             self.report(path, "shape", f"{spell(tree)} is {kind} and stands as one axis", f"splice it: *{spell(tree)}")
-        else:
+        elif kind is not None:
             self.report(path, "shape", f"{spell(tree)} is {kind}, and {_kind_name(wanted)} is needed")
+        return Spread(Unknown(possible_names(tree)))
 
-    def _rules(self) -> None:
+    def _rules(self) -> list[Formula]:
+        sound = []
         for place, rule in enumerate(self.signature.shape_rules):
             path = (*self.path, "shape_rules", place)
-            self.expect(rule, BoolKind(), path, "refinement")
+            sound.append(self.expect(rule, BoolKind(), path, "refinement"))
             match rule.tree:
                 case Comparison(Name(left), ("==",), (Name(right),)) if {left, right} <= self.signature.forall.keys():
                     message = f"{rule.text} says that two indices are one"
@@ -292,40 +313,38 @@ class TypeCheck:
                     message = f"{rule.text} defines {name}"
                     mend = f"write {spell(other)} in place of {name} in the types, or as a let"
                     self.report(path, "defining-equality", message, mend)
+        return sound
 
-    def _combinations(self) -> None:
-        rows = self.signature.dtype_combos
-        for place, row in enumerate(rows):
-            path = (*self.path, "dtype_combos", place)
-            if set(row) != set(rows[0]):
-                self.report(path, "dtype-combos", "the rows name different indices", "name the same in each row")
-            for name, dtype in row.items():
-                kind = self.signature.forall.get(name)
-                if not isinstance(kind, DTypeKind):
-                    self.report((*path, name), "dtype-combos", f"{name} is not a DType index")
-                elif dtype not in kind.values:
-                    self.report((*path, name), "dtype-combos", f"{name} is never {dtype}; it is {kind}")
-
-    def _roofline(self) -> None:
+    def _roofline(self) -> Roofline | None:
         roofline = self.entry.roofline
         if roofline is None:
-            return
+            return None
         path = (self.entry.name, "roofline")
         if roofline.func is not None and (roofline.flops or roofline.bytes):
             self.report(path, "roofline", "func gives flops and bytes together", "remove the expressions or func")
         if roofline.func is None and roofline.flops is None:
             self.report(path, "roofline", "neither flops nor func is given", "write flops")
-        if roofline.flops is not None:
-            self.expect(roofline.flops, IntKind(), (*path, "flops"), "roofline")
-        if roofline.bytes is not None:
+        flops, size = roofline.flops, roofline.bytes
+        if flops is not None:
+            flops = self.expect(flops, IntKind(), (*path, "flops"), "roofline")
+        if size is not None:
             tensors = self.scope.tensors | {output.name for output in self.signature.outputs}
-            functions = {**PRIMITIVE_KINDS, **_BYTES}
-            scope = Scope(self.scope.names, tensors, self.scope.optional, self.scope.sums, functions)
-            self.expect(roofline.bytes, IntKind(), (*path, "bytes"), "roofline", scope)
+            scope = dataclasses.replace(self.scope, tensors=tensors, functions={**PRIMITIVE_KINDS, **_BYTES})
+            size = self.expect(size, IntKind(), (*path, "bytes"), "roofline", scope)
+        return msgspec.structs.replace(roofline, flops=flops, bytes=size)
 
 
-def _members(kind: Kind) -> Iterator[Kind]:
-    yield from kind.members if isinstance(kind, UnionKind) else (kind,)
+def _unknown(formula: Formula) -> Formula:
+    """Return the formula as one that is unknown and may read what it names."""
+    return Formula(formula.text, Unknown(possible_names(formula.tree)))
+
+
+def _excluding(formula: Formula, value: object, scope: Scope) -> tuple[object, ...]:
+    """Return the values of a discriminant that never has this one, or nothing where it may have it."""
+    if value is None and isinstance(formula.tree, Attribute):
+        return ()
+    possible = finite_values(infer(formula.tree, scope)) or ()
+    return () if any(type(value) is type(found) and value == found for found in possible) else possible
 
 
 def _matched(tree: Expression, value: object, scope: Scope) -> Facts:

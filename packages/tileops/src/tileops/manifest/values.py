@@ -25,6 +25,7 @@ from tileops.manifest.kinds import (
     StrKind,
     SumKind,
     UnionKind,
+    UnknownKind,
 )
 from tileops.manifest.primitives import DTYPES
 
@@ -67,7 +68,7 @@ def accepts(kind: Kind, value: object, sums: Sums) -> bool:  # noqa: C901, PLR09
             return name in sums and constructor_of(sums[name], value) is not None
         case UnionKind(members):
             return any(accepts(member, value, sums) for member in members)
-        case AnyKind():
+        case AnyKind() | UnknownKind():
             return True
     return False
 

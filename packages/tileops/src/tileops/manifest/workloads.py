@@ -2,53 +2,29 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 import torch
 
 from tileops.errors import ExpressionError, ManifestError
-from tileops.manifest.branches import Branch, branches, discriminants, prune
-from tileops.manifest.construction import decided
-from tileops.manifest.expressions import Call, Expression, Name, Spread, Tuple
-from tileops.manifest.generators import GENERATORS, SHAPES
-from tileops.manifest.inference import expand
+from tileops.manifest.branches import Branch, prune
+from tileops.manifest.expressions import Call, Expression, Name, Spread
+from tileops.manifest.generators import GENERATORS
 from tileops.manifest.kinds import DTypeKind
 from tileops.manifest.predicates import PREDICATES
 from tileops.manifest.primitives import DTYPES
-from tileops.manifest.scopes import let_order
+from tileops.manifest.rowsolving import Solving, TensorCase
+from tileops.manifest.rowvalues import RowValueError, branch_of, passed_faults, stated, tensors_of, used_names
 from tileops.manifest.source import evaluate, run
-from tileops.manifest.trees import free_names
 from tileops.manifest.typecheck import check_kinds
-from tileops.manifest.unification import unify
-from tileops.manifest.values import accepts, from_manifest
 
 if TYPE_CHECKING:
-    from tileops.manifest.model import Formula, OpEntry, Signature, TensorType, WorkloadRow
+    from tileops.manifest.model import OpEntry, Signature, TensorType, WorkloadRow
     from tileops.manifest.plan import SignaturePlan
     from tileops.manifest.record import SignatureCall
-
-MOST_CONTENTS: Final = 1 << 28
-"""The elements that a tensor with generated contents may have."""
-
-
-class RowValueError(ExpressionError):
-    """A row gives a wrong value under one of its keys."""
-
-    def __init__(self, key: str, message: str) -> None:
-        super().__init__(message)
-        self.key = key
-
-
-class TensorCase(msgspec.Struct, frozen=True):
-    """One tensor of a case: its shape, its dtype, and how its contents are made where that is declared."""
-
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-    values: str | None = None
 
 
 class WorkloadCase(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,41 +72,29 @@ def instantiate(entry: OpEntry, row: WorkloadRow, dtype_case: Mapping[str, str])
         ExpressionError: the row leaves a value out, gives one that has no use, or does not fit the signature.
     """
     signature = entry.signature
-    dtypes = {name: _dtype(name, text) for name, text in dtype_case.items()}
-    plain = [parameter for parameter in signature.parameters if parameter.tensor is None]
-    missing = [found.name for found in plain if found.required and found.name not in row.values]
-    if missing:
-        raise ExpressionError(f"the parameter {missing[0]} has no value")
-    parameters = {
-        parameter.name: from_manifest(parameter.kind, row.values.get(parameter.name, parameter.default), signature.sums)
-        for parameter in plain
-    }
-    for parameter in plain:
-        if not accepts(parameter.kind, parameters[parameter.name], signature.sums):
-            received = parameters[parameter.name]
-            raise RowValueError(parameter.name, f"{parameter.name} is {parameter.kind}, and the row gives {received!r}")
-    given = {name: value for name, value in row.values.items() if name in signature.forall}
-    strange = [name for name in row.values if name not in given and name not in parameters]
-    if strange:
-        raise RowValueError(strange[0], f"{strange[0]} is neither a parameter nor an index")
-    for name, value in given.items():
-        if not accepts(signature.forall[name], value, signature.sums):
-            raise RowValueError(name, f"{name} is {signature.forall[name]}, and the row gives {value!r}")
+    dtypes = {name: dtype_named(name, text) for name, text in dtype_case.items()}
+    found = stated(signature, row)
+    for fault in (*found.faults, *passed_faults(signature, row)):
+        raise fault
+    parameters = found.parameters
     branch = branch_of(signature, row, parameters)
-    unused = [name for name in (*given, *dtypes) if name not in used_names(signature, branch)]
+    if branch is None:
+        raise ExpressionError("it is not known which branch the row takes")
+    unused = [name for name in (*found.indices, *dtypes) if name not in used_names(signature, branch)]
     if unused:
-        message = f"{', '.join(unused)} has no use on the branch that the row takes"
-        raise RowValueError(unused[0], message) if unused[0] in given else ExpressionError(message)
-    known = _solved(signature, branch, {**parameters, **given, **dtypes})
-    tensors = {tensor.name: _tensor(signature, tensor, branch, known) for tensor in signature.inputs}
-    stated = {found.name: parameters[found.name] for found in plain if found.name in row.values or found.required}
+        raise unused_name(unused[0])
+    solving = Solving(signature, branch, {**parameters, **found.indices, **dtypes})
+    known = solving.solve()
+    plain = [parameter for parameter in signature.parameters if parameter.tensor is None]
+    tensors = {tensor.name: solving.tensor(tensor) for tensor in signature.inputs}
+    shown = {found.name: parameters[found.name] for found in plain if found.name in row.values or found.required}
     for parameter in signature.parameters:
         if parameter.tensor is not None:
-            stated[parameter.name] = _tensor(signature, parameter.tensor, branch, known)
+            shown[parameter.name] = solving.tensor(parameter.tensor)
     return WorkloadCase(
         id=case_id(signature, row, dtype_case),
         label=row.label,
-        parameters=stated,
+        parameters=shown,
         tensors=tensors,
         dtypes=dtypes,
         indices={name: value for name, value in known.items() if name not in parameters},
@@ -145,125 +109,23 @@ def case_id(signature: Signature, row: WorkloadRow, dtypes: Mapping[str, str]) -
     return "-".join([row.label, *(dtypes[name] for name in named)])
 
 
-def branch_of(signature: Signature, row: WorkloadRow, parameters: Mapping[str, object]) -> Branch:
-    """Return the branch that a row's call takes.
-
-    Raises:
-        ExpressionError: the signature accepts no such call.
-    """
-    declared = [*signature.inputs, *(found.tensor for found in signature.parameters if found.tensor is not None)]
-    optional = {tensor.name for tensor in declared if tensor.is_optional}
-    if any(output.buffer for output in signature.outputs):
-        optional.add("out")
-    strange = [name for name in row.some if name not in optional]
-    if strange:
-        raise RowValueError("some", f"some names {strange[0]}, which is no optional tensor of the signature")
-    there = {name: name in row.some for name in optional}
-    key = tuple(decided(found, parameters, there) for found in discriminants(signature))
-    for branch in branches(signature):
-        if branch.key == key:
-            return branch
-    passed = ", ".join(row.some) or "no optional tensor"
-    raise ExpressionError(f"the signature accepts no call that passes {passed} with these parameters")
-
-
-def used_names(signature: Signature, branch: Branch) -> frozenset[str]:
-    """Return the names that a branch's tensors read, directly or through lets."""
-    read: set[str] = set()
-    for tensor in _tensors(signature, branch):
-        trees = [tensor.dtype.tree, *expand(tensor.shape, signature, branch)]
-        trees += [prune(formula.tree, branch) for formula in _content_formulas(tensor)]
-        read.update(*(free_names(tree) for tree in trees))
-    for rule in signature.shape_rules:
-        read |= free_names(prune(rule.tree, branch)) & signature.let.keys()
-    for name in reversed(let_order(signature)[0]):
-        if name in read:
-            read |= free_names(prune(signature.let[name].tree, branch))
-    return frozenset(read)
-
-
-def _content_formulas(tensor: TensorType) -> tuple[Formula, ...]:
-    return ((tensor.values,) if tensor.values is not None else ()) + tensor.requires
-
-
-def _tensors(signature: Signature, branch: Branch) -> Iterator[TensorType]:
-    yield from (tensor for tensor in signature.inputs if branch.present[tensor.name])
-    for parameter in signature.parameters:
-        if parameter.tensor is not None and branch.present[parameter.name]:
-            yield parameter.tensor
-    for tensor in signature.outputs:
-        if tensor.nullable is None or branch.decides(tensor.nullable):
-            yield tensor
-
-
-def _solved(signature: Signature, branch: Branch, values: Mapping[str, object]) -> dict[str, object]:
-    """Return the values with what lets and generators' shapes add to them."""
-    known = dict(values)
-    generated = [tensor for tensor in _tensors(signature, branch) if tensor.values is not None]
-    progress = True
-    while progress:
-        progress = False
-        for name, formula in signature.let.items():
-            tree = prune(formula.tree, branch)
-            if name not in known and _readable(tree, known, branch):
-                known[name] = evaluate(tree, known, branch.present)
-                progress = True
-        for tensor in list(generated):
-            call = _generator(tensor, branch)
-            if all(_readable(argument, known, branch) for argument in call.arguments):
-                arguments = _evaluated(call, known, branch)
-                shape = run(lambda call=call, arguments=arguments: SHAPES[call.function](*arguments))  # type: ignore[misc]
-                if isinstance(shape, tuple):
-                    known |= unify(expand(tensor.shape, signature, branch), shape, known, branch.present)
-                generated.remove(tensor)
-                progress = True
-    for tensor in generated:
-        read = frozenset().union(*(free_names(argument) for argument in _generator(tensor, branch).arguments))
-        missing = ", ".join(sorted(read - known.keys() - branch.present.keys()))
-        raise ExpressionError(f"the contents of {tensor.name} need {missing}, and the row does not give it")
-    return known
-
-
-def _readable(tree: Expression | Spread, known: Mapping[str, object], branch: Branch) -> bool:
-    return free_names(tree) <= known.keys() | branch.present.keys() | DTYPES.keys() | {"inf"}
-
-
-def _generator(tensor: TensorType, branch: Branch) -> Call:
-    tree = None if tensor.values is None else prune(tensor.values.tree, branch)
-    if not isinstance(tree, Call):
-        raise ExpressionError(f"{tensor.name} declares no generator")
-    return tree
-
-
-def _evaluated(call: Call, known: Mapping[str, object], branch: Branch) -> list[object]:
-    return [
-        evaluate(argument, known, branch.present) for argument in call.arguments if not isinstance(argument, Spread)
-    ]
-
-
-def _dtype(name: str, text: str) -> torch.dtype:
+def dtype_named(name: str, text: str) -> torch.dtype:
+    """Return the dtype of a name. Raises ExpressionError for any other word."""
     if text not in DTYPES:
         raise ExpressionError(f"{name}: {text!r} is not a dtype")
     return DTYPES[text]
 
 
-def _tensor(signature: Signature, tensor: TensorType, branch: Branch, known: Mapping[str, object]) -> TensorCase | None:
-    if not branch.present[tensor.name]:
-        return None
-    items = expand(tensor.shape, signature, branch)
-    for item in (*items, tensor.dtype.tree):
-        if not _readable(item, known, branch):
-            missing = ", ".join(sorted(free_names(item) - known.keys() - DTYPES.keys()))
-            raise ExpressionError(f"{tensor.name} needs {missing}, and the row does not give it")
-    shape = evaluate(Tuple(items), known, branch.present)
-    dtype = evaluate(tensor.dtype.tree, known, branch.present)
-    if not isinstance(shape, tuple) or not isinstance(dtype, torch.dtype):
-        raise ExpressionError(f"{tensor.name}: the row gives no shape or no dtype")
-    if any(extent < 0 for extent in shape):
-        raise ExpressionError(f"{tensor.name} would have the shape {shape}")
-    if tensor.values is not None and math.prod(shape) > MOST_CONTENTS:
-        raise ExpressionError(f"{tensor.name} would have the shape {shape}, too many elements for generated contents")
-    return TensorCase(shape, dtype, None if tensor.values is None else tensor.values.text)
+def unused_name(name: str) -> RowValueError:
+    """Return the error for an index that the row's branch does not read."""
+    return RowValueError(name, f"{name} has no use on the branch that the row takes")
+
+
+def _call(tensor: TensorType, branch: Branch) -> Call:
+    tree = None if tensor.values is None else prune(tensor.values.tree, branch)
+    if not isinstance(tree, Call):
+        raise ExpressionError(f"{tensor.name} declares no generator")
+    return tree
 
 
 def constructed(entry: OpEntry, case: WorkloadCase) -> object:
@@ -283,44 +145,64 @@ def metadata(entry: OpEntry, case: WorkloadCase) -> dict[str, torch.Tensor]:
         ExpressionError: a generator cannot make them, or their shapes are not those that the signature says.
     """
     made: dict[str, torch.Tensor] = {}
-    for tensor in _tensors(entry.signature, case.branch):
+    for tensor in tensors_of(entry.signature, case.branch):
         expected = case.tensors.get(tensor.name) or case.parameters.get(tensor.name)
         if tensor.values is None or not isinstance(expected, TensorCase):
             continue
-        call = _generator(tensor, case.branch)
-        arguments = _evaluated(call, case.known, case.branch)
-        contents = run(lambda call=call, arguments=arguments: GENERATORS[call.function](*arguments))  # type: ignore[misc]
-        if not isinstance(contents, torch.Tensor) or tuple(contents.shape) != expected.shape:
-            raise ExpressionError(f"{tensor.name}: {tensor.values.text} gives another shape than {expected.shape}")
-        kept = contents.to(expected.dtype)
-        if not torch.equal(kept.to(contents.dtype), contents):
-            raise ExpressionError(f"{tensor.name}: {tensor.values.text} gives values that {expected.dtype} cannot hold")
-        made[tensor.name] = kept
+        made[tensor.name] = contents_of(tensor, expected, case.branch, case.known)
     return made
+
+
+def contents_of(tensor: TensorType, expected: TensorCase, branch: Branch, known: Mapping[str, object]) -> torch.Tensor:
+    """Return the contents that a metadata tensor's generator makes.
+
+    Raises:
+        ExpressionError: it cannot make them, or they are not of the shape and the dtype that the signature says.
+    """
+    call = _call(tensor, branch)
+    arguments = [evaluate(found, known, branch.present) for found in call.arguments if not isinstance(found, Spread)]
+    contents = run(lambda: GENERATORS[call.function](*arguments))
+    if not isinstance(contents, torch.Tensor) or tuple(contents.shape) != expected.shape:
+        raise ExpressionError(f"{tensor.name}: {expected.values} gives another shape than {expected.shape}")
+    kept = contents.to(expected.dtype)
+    if not torch.equal(kept.to(contents.dtype), contents):
+        raise ExpressionError(f"{tensor.name}: {expected.values} gives values that {expected.dtype} cannot hold")
+    return kept
 
 
 def broken_requirements(entry: OpEntry, case: WorkloadCase, contents: Mapping[str, torch.Tensor]) -> list[str]:
     """Return each declared requirement that these contents of metadata tensors do not meet."""
     return [
         f"{tensor.name}: {formula.text}"
-        for tensor in _tensors(entry.signature, case.branch)
+        for tensor in tensors_of(entry.signature, case.branch)
         for formula in tensor.requires
         if tensor.name in contents
-        and not _holds(prune(formula.tree, case.branch), contents[tensor.name], contents, case)
+        and not requirement_holds(prune(formula.tree, case.branch), tensor.name, contents, case.known, case.branch)
     ]
 
 
-def _holds(tree: Expression, subject: torch.Tensor, contents: Mapping[str, torch.Tensor], case: WorkloadCase) -> bool:
+def requirement_holds(
+    tree: Expression,
+    name: str,
+    contents: Mapping[str, torch.Tensor],
+    known: Mapping[str, object],
+    branch: Branch,
+) -> bool:
+    """Whether a predicate holds of a tensor's contents.
+
+    Raises:
+        ExpressionError: it is no call of a predicate, or has no value for them.
+    """
     if not isinstance(tree, Call):
         raise ExpressionError("a requirement is a call of a predicate")
     arguments = [
         contents[argument.name]
         if isinstance(argument, Name) and argument.name in contents
-        else evaluate(argument, case.known, case.branch.present)
+        else evaluate(argument, known, branch.present)
         for argument in tree.arguments
         if not isinstance(argument, Spread)
     ]
-    return run(lambda: PREDICATES[tree.function](subject, *arguments)) is True
+    return run(lambda: PREDICATES[tree.function](contents[name], *arguments)) is True
 
 
 def _empty(case: TensorCase, device: str) -> torch.Tensor:
@@ -340,9 +222,8 @@ def meta_call(plan: SignaturePlan, case: WorkloadCase) -> SignatureCall:
     buffers = {}
     if case.branch.present["out"]:
         outputs = [output for output in plan.entry.signature.outputs if output.buffer]
-        case_of_out = _tensor(
-            plan.entry.signature, msgspec.structs.replace(outputs[0], name="out"), case.branch, case.known
-        )
+        solving = Solving(plan.entry.signature, case.branch, case.known)
+        case_of_out = solving.tensor(msgspec.structs.replace(outputs[0], name="out"))
         if case_of_out is not None:
             buffers["out"] = _empty(case_of_out, "meta")
     return plan.check_call(construction, *tensors, **buffers)

@@ -12,8 +12,10 @@ from tileops.moe.layouts import ContiguousLayout, ContiguousMetadata, MaskedLayo
 from tileops.op.base import Op
 from tileops_kernels.interface import KernelInterface
 from tileops_kernels.kernel import KernelType
+from tileops_kernels.memory import ACCESS_BYTES
 from tileops_kernels.moe import GROUPED_GEMM, GROUPED_GEMM_KERNELS, GroupedGemmCall, GroupedGemmFwdInterface
-from tileops_kernels.moe.interfaces import ACCESS_BYTES, FEW_ROWS, RowLayout
+from tileops_kernels.moe.interfaces import RowLayout
+from tileops_kernels.products import FEW_ROWS
 
 
 class MoEGroupedGemmFwdOp(Op):

@@ -1,0 +1,38 @@
+"""Where tensors lie: the addresses that CPU programs take, and copies that begin where CUDA programs read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from tileops_kernels.errors import StorageError
+from tileops_kernels.kernel import Kernel
+
+ACCESS_BYTES = 16
+"""What one thread of a CUDA program moves in one access; addresses must be multiples of it."""
+
+
+def addresses(kernel: Kernel[Any], **tensors: Tensor) -> list[int]:
+    """Where the elements of `tensors` lie, for a CPU program of `kernel`; each of them has elements.
+
+    Raises StorageError for a tensor whose memory was freed.
+    """
+    found = [tensor.data_ptr() for tensor in tensors.values()]
+    for name, address in zip(tensors, found, strict=True):
+        if not address:
+            raise StorageError(
+                f"{type(kernel).__name__} for {kernel.call}: {name} has elements and no storage; expected memory that "
+                "holds them, received address 0; restore its storage before the call"
+            )
+    return found
+
+
+def aligned(tensor: Tensor) -> Tensor:
+    """`tensor`, or a copy of it where its first element is not at a multiple of ACCESS_BYTES."""
+    return tensor if tensor.data_ptr() % ACCESS_BYTES == 0 else tensor.clone()
+
+
+def aligned_matrix(tensor: Tensor, rows: int, columns: int) -> Tensor:
+    """A contiguous tensor as `rows` rows of `columns` elements, aligned, with the strides of such a matrix."""
+    return aligned(tensor).as_strided((rows, columns), (columns, 1))
