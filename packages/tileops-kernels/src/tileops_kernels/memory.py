@@ -1,4 +1,4 @@
-"""Where tensors lie: the addresses that CPU programs take, and copies that begin where CUDA programs read."""
+"""Where tensors lie: addresses for CPU programs, copies that begin where CUDA programs read, and shared memory."""
 
 from __future__ import annotations
 
@@ -36,3 +36,11 @@ def aligned(tensor: Tensor) -> Tensor:
 def aligned_matrix(tensor: Tensor, rows: int, columns: int) -> Tensor:
     """A contiguous tensor as `rows` rows of `columns` elements, aligned, with the strides of such a matrix."""
     return aligned(tensor).as_strided((rows, columns), (columns, 1))
+
+
+def share_memory(first: Tensor, second: Tensor) -> bool:
+    """Whether an element of one contiguous tensor lies where one of another does."""
+    if not first.numel() or not second.numel():
+        return False
+    start, other = first.data_ptr(), second.data_ptr()
+    return start < other + second.nbytes and other < start + first.nbytes

@@ -118,14 +118,15 @@ class AsyncProduct(CUDAProduct[ProductCallT]):
     def refusal(cls, call: ProductCallT) -> str | None:
         """None for rows of whole 16-byte accesses, of a right operand that 32 bits count."""
         reason = super().refusal(call) or _vector_refusal(call)
-        if reason is None and cls.counted(call) >= _WIDE:
-            reason = f"elements of b are counted in 32 bits; n * k = {call.n * call.k} is beyond"
+        if reason is None and (count := cls.counted(call)) >= _WIDE:
+            reason = f"elements of b are counted in 32 bits where n and k are compiled in; {count} are beyond"
         return reason
 
     @classmethod
+    @abstractmethod
     def counted(cls, call: ProductCallT) -> int:
         """Elements of the right operand that are counted by compiled-in extents."""
-        return call.n * call.k
+        ...
 
     def program(self) -> Program:
         """The program of the tiles."""

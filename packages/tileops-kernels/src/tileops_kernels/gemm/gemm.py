@@ -116,6 +116,11 @@ class GemmAsyncKernel(GemmCUDAKernel, AsyncProduct[GemmCall]):
             reason = "the extent along which a is stored is compiled in, and under trans_a it is the number of rows"
         return reason
 
+    @classmethod
+    def counted(cls, call: GemmCall) -> int:
+        """Elements of b."""
+        return call.n * call.k
+
 
 class GemmKernel(GemmCUDAKernel, GeneralProduct[GemmCall]):
     """Matrix product of any extents, fetched an element at a time."""

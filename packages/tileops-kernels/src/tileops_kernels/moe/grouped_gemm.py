@@ -188,7 +188,7 @@ class GroupedGemmCPUKernel(_GroupedGemm, CPUProduct[GroupedGemmCall]):
         a, b = _with_terms(a, b)
         (experts, weights, k), n = b.shape, output.shape[-1]
         rows = output.numel() // n
-        starts = addresses(self, a=a, b=b, output=output)
+        *starts, _ = addresses(self, a=a, b=b, output=output, layout_metadata=layout_metadata)
         steps = k * a.element_size(), weights * k * b.element_size(), n * output.element_size()
         slab = a.shape[1] if self.call.layout == "masked" else 0
         paired = () if self.call.activation == "none" else (weights,)

@@ -49,7 +49,8 @@ class GroupedGemmFwdInterface(KernelInterface, Protocol):
         a: `[rows, k]`, or `[experts, slab, k]` for "masked"; `call.dtype`. b: `[experts, n, k]`, or with an activation
         `[experts, 2 n, k]`, gates before the rows that they are multiplied with; `call.dtype`. layout_metadata:
         `[rows]` for "per_row", ascending, else `[experts]`; int32. output: a's shape with n columns; `call.out_dtype`.
-        All contiguous, at any storage offset, on the call's device. Rows that are no expert's are not written.
+        All contiguous, at any storage offset, on the call's device; output shares no memory with the others. Rows that
+        are no expert's are not written.
         Products are summed in float32; an activation, silu or the exact gelu of the gates times the other half, is
         computed in float32; the result is rounded once.
         """

@@ -1,0 +1,457 @@
+"""Kernel types of the grouped product: which serves what, their settings, and what an entry builds and launches."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from tileops_kernels.build import cpu, cuda
+from tileops_kernels.build.launcher import CPUFunction
+from tileops_kernels.build.program import Program
+from tileops_kernels.devices import DeviceFacts
+from tileops_kernels.errors import NoImplementationError, StorageError
+from tileops_kernels.memory import share_memory
+from tileops_kernels.moe import GROUPED_GEMM_KERNELS, GroupedGemmCall, grouped_gemm_kernels
+from tileops_kernels.moe.grouped_gemm import (
+    GroupedGemmAsyncKernel,
+    GroupedGemmCPUKernel,
+    GroupedGemmCUDAKernel,
+    GroupedGemmKernel,
+    GroupedGemmTMAKernel,
+    async_settings,
+    general_settings,
+    tma_settings,
+)
+from tileops_kernels.moe.interfaces import Activation, RowLayout
+from tileops_kernels.products import ProductSettings
+
+AMPERE = DeviceFacts(arch=80, sm_count=108, smem_budget=166912)
+ADA = DeviceFacts(arch=89, sm_count=142, smem_budget=101376)
+HOPPER = DeviceFacts(arch=90, sm_count=132, smem_budget=232448)
+CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
+CUDA_TYPES = (GroupedGemmTMAKernel, GroupedGemmAsyncKernel, GroupedGemmKernel)
+LAYOUTS: tuple[RowLayout, ...] = ("masked", "ends", "per_row")
+ACTIVATIONS: tuple[Activation, ...] = ("none", "silu_and_mul", "gelu_and_mul")
+
+
+def grouped_call(
+    n: int = 256,
+    k: int = 512,
+    *,
+    layout: RowLayout = "ends",
+    activation: Activation = "none",
+    few_rows: bool = False,
+    dtype: torch.dtype = torch.float16,
+    out_dtype: torch.dtype | None = None,
+    facts: DeviceFacts | None = HOPPER,
+    device: torch.device = GPU,
+) -> GroupedGemmCall:
+    return GroupedGemmCall(
+        device=device,
+        layout=layout,
+        alignment=1,
+        activation=activation,
+        n=n,
+        k=k,
+        few_rows=few_rows,
+        vectors=k % 8 == 0,
+        dtype=dtype,
+        out_dtype=out_dtype or dtype,
+        facts=facts,
+    )
+
+
+def cpu_call(layout: RowLayout = "ends", activation: Activation = "none", alignment: int = 1) -> GroupedGemmCall:
+    call = grouped_call(layout=layout, activation=activation, facts=None, device=CPU)
+    return replace(call, alignment=alignment)
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        (grouped_call(), "grouped_gemm_tma"),
+        (grouped_call(n=255), "grouped_gemm_tma"),
+        (grouped_call(k=511), "grouped_gemm"),
+        (grouped_call(1 << 16, 1 << 16), "grouped_gemm_tma"),
+        (grouped_call(facts=ADA), "grouped_gemm_async"),
+        (grouped_call(facts=AMPERE), "grouped_gemm_async"),
+        (grouped_call(n=255, facts=AMPERE), "grouped_gemm_async"),
+        (grouped_call(k=508, facts=AMPERE), "grouped_gemm"),
+        (grouped_call((1 << 15) - 8, 1 << 15, facts=AMPERE), "grouped_gemm_async"),
+        (grouped_call(1 << 15, 1 << 15, facts=AMPERE), "grouped_gemm"),
+    ],
+)
+def test_selection_on_cuda(call: GroupedGemmCall, expected: str) -> None:
+    """Rows of whole accesses are fetched by Hopper's accelerator or by asynchronous copies, all else one by one."""
+    for layout in LAYOUTS:
+        for activation in ACTIVATIONS:
+            for out_dtype in (torch.float16, torch.float32):
+                asked = replace(call, layout=layout, activation=activation, out_dtype=out_dtype)
+                assert grouped_gemm_kernels().key_for(asked) == expected
+
+
+def test_selection_on_cpu() -> None:
+    """One kernel type serves every layout, activation and extent on a CPU."""
+    for layout in LAYOUTS:
+        for activation in ACTIVATIONS:
+            call = cpu_call(layout, activation)
+            assert grouped_gemm_kernels().key_for(call) == "grouped_gemm_cpu"
+            assert grouped_gemm_kernels().key_for(replace(call, n=1, k=3, vectors=False)) == "grouped_gemm_cpu"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "out_dtype", "reason"),
+    [
+        (torch.float32, torch.float32, "serves float16, bfloat16, not float32"),
+        (torch.float16, torch.bfloat16, "gives float16 or float32 for float16, not bfloat16"),
+        (torch.bfloat16, torch.float64, "gives bfloat16 or float32 for bfloat16, not float64"),
+    ],
+)
+def test_other_dtypes_are_refused(dtype: torch.dtype, out_dtype: torch.dtype, reason: str) -> None:
+    """Operands and results of dtypes that no kernel type serves are an error that gives the reason."""
+    for call in (grouped_call(), cpu_call()):
+        with pytest.raises(NoImplementationError, match=f"grouped_gemm.*: {reason}"):
+            grouped_gemm_kernels().key_for(replace(call, dtype=dtype, out_dtype=out_dtype))
+
+
+def test_reasons_name_the_extents() -> None:
+    """Each refusal says what the kernel type needs and what the call has."""
+    for kernel_type in (GroupedGemmTMAKernel, GroupedGemmAsyncKernel):
+        assert kernel_type.refusal(grouped_call(k=511)) == (
+            "rows are read 16 bytes at a time, and those of some tensor are no whole number of accesses; n=256, k=511"
+        )
+    assert GroupedGemmAsyncKernel.refusal(grouped_call(1 << 15, 1 << 15)) == (
+        "elements of b are counted in 32 bits where n and k are compiled in; 2147483648 are beyond"
+    )
+
+
+def test_every_kernel_type_is_registered() -> None:
+    """The registered keys and kernel types, as ops and users name them."""
+    assert dict(GROUPED_GEMM_KERNELS) == {
+        "grouped_gemm": GroupedGemmKernel,
+        "grouped_gemm_async": GroupedGemmAsyncKernel,
+        "grouped_gemm_tma": GroupedGemmTMAKernel,
+        "grouped_gemm_cpu": GroupedGemmCPUKernel,
+    }
+
+
+def test_settings_are_those_that_measured_best() -> None:
+    """A change of Hopper's tiles needs a measurement."""
+    assert tma_settings(grouped_call()) == ProductSettings(rows=128, columns=128, depth=64, stages=3, threads=256)
+    assert tma_settings(grouped_call(few_rows=True)) == ProductSettings(64, 128, 64, 4, 128)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("few_rows", [False, True])
+def test_settings_fit_the_chip(few_rows: bool, activation: Activation) -> None:
+    """The tiles under way fit the shared memory of a block, with the second tile of weights that an activation adds."""
+    call = grouped_call(few_rows=few_rows, activation=activation)
+    tiles = 1 if activation == "none" else 2
+    for settings, budget in (
+        (tma_settings(call), HOPPER.smem_budget),
+        (async_settings(call), ADA.smem_budget),
+        (general_settings(call), ADA.smem_budget),
+    ):
+        assert (settings.rows + tiles * settings.columns) * settings.depth * settings.stages * 2 <= budget
+        assert settings.rows == 64 or not few_rows
+
+
+def test_config_is_the_settings() -> None:
+    """An entry shows the settings that its programs are built with."""
+    for kernel_type in CUDA_TYPES:
+        kernel = kernel_type(grouped_call(few_rows=True))
+        assert dict(kernel.config()) == asdict(kernel.settings)
+        schedule, tiles = kernel.programs()
+        assert kernel.config().items() <= dict(tiles.arguments).items()
+        assert dict(schedule.arguments) == {"layout": "ends", "alignment": 1, "rows": kernel.settings.rows}
+
+
+@pytest.mark.parametrize("kernel_type", [GroupedGemmTMAKernel, GroupedGemmKernel])
+def test_extents_share_an_entry(kernel_type: type[GroupedGemmTMAKernel | GroupedGemmKernel]) -> None:
+    """An entry and its programs serve all extents; everything else in a call makes others."""
+    call = grouped_call()
+    identity = kernel_type.entry_for(call)[0]
+    assert kernel_type.entry_for(grouped_call(8, 64))[0] == identity
+    assert kernel_type(grouped_call(8, 64)).programs() == kernel_type(call).programs()
+    others = [
+        replace(call, layout="masked"),
+        replace(call, alignment=128),
+        replace(call, activation="silu_and_mul"),
+        replace(call, few_rows=True),
+        replace(call, dtype=torch.bfloat16),
+        replace(call, out_dtype=torch.float32),
+        replace(call, device=torch.device("cuda", 1)),
+    ]
+    assert len({identity, *(kernel_type.entry_for(other)[0] for other in others)}) == 1 + len(others)
+
+
+def test_asynchronous_copies_compile_columns_and_terms_in() -> None:
+    """Columns and terms make an entry and a program of tiles of their own, and share the schedule."""
+    calls = [grouped_call(), grouped_call(n=264), grouped_call(k=520)]
+    schedules, tiles = zip(*(GroupedGemmAsyncKernel(call).programs() for call in calls), strict=True)
+    assert len(set(schedules)) == 1
+    assert [(dict(each.arguments)["n"], dict(each.arguments)["k"]) for each in tiles] == [
+        (256, 512),
+        (264, 512),
+        (256, 520),
+    ]
+    assert len({GroupedGemmAsyncKernel.entry_for(call)[0] for call in calls}) == 3
+
+
+def test_no_program_knows_rows_or_experts() -> None:
+    """No program knows how many rows or experts there are."""
+    kernels = [*(kernel_type(grouped_call()) for kernel_type in CUDA_TYPES), GroupedGemmCPUKernel(cpu_call())]
+    for kernel in kernels:
+        for program in kernel.programs():
+            assert {name for name, _ in program.arguments}.isdisjoint({"m", "experts", "slab", "weights"})
+
+
+def test_cpu_entries_do_not_depend_on_threads_and_extents() -> None:
+    """A CPU entry serves every extent, whatever number of threads torch has."""
+    call = replace(cpu_call(), facts=DeviceFacts(arch=0, sm_count=2, smem_budget=0))
+    identity = GroupedGemmCPUKernel.entry_for(call)[0]
+    other = replace(call, n=7, k=3, few_rows=True, vectors=False, facts=DeviceFacts(0, 64, 0))
+    assert GroupedGemmCPUKernel.entry_for(other)[0] == identity
+    for changed in (replace(call, activation="gelu_and_mul"), replace(call, out_dtype=torch.float32)):
+        assert GroupedGemmCPUKernel.entry_for(changed)[0] != identity
+
+
+def by_hand(call: GroupedGemmCall, a: Tensor, b: Tensor, metadata: Sequence[int], output: Tensor) -> Tensor:
+    """The output with each expert's rows computed in float64, others as they are."""
+    expected = output.clone().view(-1, output.shape[-1])
+    flat, last = a.view(-1, a.shape[-1]), 0
+    for expert in range(b.shape[0]):
+        if call.layout == "masked":
+            rows = slice(expert * a.shape[1], expert * a.shape[1] + metadata[expert])
+        elif call.layout == "ends":
+            rows = slice(-(-last // call.alignment) * call.alignment, metadata[expert])
+            last = metadata[expert]
+        else:
+            rows = slice(bisect_left(metadata, expert), bisect_right(metadata, expert))
+        product = flat[rows].double() @ b[expert].double().t()
+        if call.activation != "none":
+            gate, factor = product.chunk(2, -1)
+            activate = torch.nn.functional.silu if call.activation == "silu_and_mul" else torch.nn.functional.gelu
+            product = activate(gate) * factor
+        expected[rows] = product.to(output.dtype)
+    return expected.view(output.shape)
+
+
+ROWS: tuple[tuple[RowLayout, int, tuple[int, ...], list[int]], ...] = (
+    ("ends", 1, (9,), [0, 9, 9]),
+    ("ends", 1, (70,), [1, 5, 70]),
+    ("ends", 4, (12,), [3, 3, 10]),
+    ("ends", 1, (5,), [0, 0, 0]),
+    ("per_row", 1, (6,), [1, 1, 1, 1, 1, 1]),
+    ("per_row", 1, (6,), [0, 0, 1, 2, 2, 2]),
+    ("masked", 1, (3, 4), [4, 0, 1]),
+    ("masked", 1, (3, 4), [0, 0, 0]),
+)
+"""Layouts of three experts: alignment, the leading extents of rows, metadata. Some experts have no row, or all."""
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize(("layout", "alignment", "extents", "metadata"), ROWS)
+def test_cpu_entry_writes_experts_rows_alone(
+    layout: RowLayout, alignment: int, extents: tuple[int, ...], metadata: list[int], activation: Activation
+) -> None:
+    """Each expert's rows are its product, rounded once; rows that are no expert's keep their NaN."""
+    call = cpu_call(layout, activation, alignment)
+    random = torch.Generator().manual_seed(0)
+    a = torch.randn(*extents, 40, generator=random).half()
+    b = torch.randn(3, 10, 40, generator=random).half()
+    columns = 10 if activation == "none" else 5
+    output = torch.full((*extents, columns), torch.nan, dtype=torch.float16)
+    expected = by_hand(call, a, b, metadata, output)
+
+    result = grouped_gemm_kernels().entry(call)(a, b, torch.tensor(metadata, dtype=torch.int32), output)
+
+    assert result is output
+    assert torch.equal(output.isnan(), expected.isnan())
+    written = ~expected.isnan()
+    assert torch.allclose(output[written].double(), expected[written].double(), rtol=2**-10, atol=2**-10)
+
+
+def test_cpu_builds_two_programs_for_all_extents(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is built where no expert has a row; then one program for tall results and one for wide."""
+    built: list[Program] = []
+    original = cpu.load
+
+    def load(program: Program, *, owner: str) -> CPUFunction:
+        built.append(program)
+        assert owner.startswith("GroupedGemmCPUKernel for GroupedGemmCall(")
+        return original(program, owner=owner)
+
+    monkeypatch.setattr(cpu, "load", load)
+    entry = grouped_gemm_kernels().entry(cpu_call())
+    for rows, ends in ((0, [0, 0]), (3, [0, 0]), (3, [1, 3]), (9, [9, 9]), (200, [1, 200])):
+        a, b = torch.ones(rows, 8).half(), torch.ones(2, 4, 8).half()
+        output = torch.zeros(rows, 4).half()
+        entry(a, b, torch.tensor(ends, dtype=torch.int32), output)
+        assert output.eq(8).sum() == 4 * ends[-1]
+        if ends[-1] == 0:
+            assert built == []
+    assert [dict(program.arguments)["split"] for program in built] == ["columns", "rows"]
+    assert set(built) == set(GroupedGemmCPUKernel(cpu_call()).programs())
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_any_number_of_threads_gives_the_same_product(threads: int) -> None:
+    """Splitting among threads loses and repeats nothing, whichever extent is split."""
+    before = torch.get_num_threads()
+    random = torch.Generator().manual_seed(0)
+    try:
+        torch.set_num_threads(threads)
+        for rows, n in ((200, 40), (40, 200)):
+            a = torch.randint(-3, 4, (rows, 300), generator=random).half()
+            b = torch.randint(-3, 4, (2, n, 300), generator=random).half()
+            output = torch.zeros(rows, n).half()
+            grouped_gemm_kernels().entry(cpu_call())(a, b, torch.tensor([3, rows], dtype=torch.int32), output)
+            assert torch.equal(output, by_hand(cpu_call(), a, b, [3, rows], output))
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("freed", ["a", "b", "layout_metadata", "output"])
+def test_freed_storage_is_an_error_on_cpu(freed: str) -> None:
+    """A tensor with elements and no memory is refused before its address is used."""
+    tensors = {
+        "a": torch.ones(3, 8).half(),
+        "b": torch.ones(2, 4, 8).half(),
+        "layout_metadata": torch.tensor([1, 3], dtype=torch.int32),
+        "output": torch.empty(3, 4).half(),
+    }
+    tensors[freed].untyped_storage().resize_(0)
+    with pytest.raises(StorageError) as caught:
+        GroupedGemmCPUKernel(cpu_call())(**tensors)
+    assert str(caught.value) == (
+        f"GroupedGemmCPUKernel for {cpu_call()}: {freed} has elements and no storage; expected memory that holds "
+        "them, received address 0; restore its storage before the call"
+    )
+
+
+class Launches:
+    """Stands for loaded CUDA programs: writes ones for tiles, and keeps what each launch was given."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.programs: list[Program] = []
+        self.schedules: list[tuple[Tensor, Tensor, int]] = []
+        self.tiles: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
+        monkeypatch.setattr(cuda, "load", self.load)
+        monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
+
+    def load(self, program: Program, *, arch: int, owner: str) -> cuda.CUDAFunction:
+        assert arch == 90
+        assert " for GroupedGemmCall(" in owner
+        self.programs.append(program)
+        return self.schedule if program.builder == "tile_schedule" else self.run
+
+    def schedule(self, metadata: Tensor, tiles: Tensor, extent: int) -> None:
+        self.schedules.append((metadata, tiles, extent))
+
+    def run(self, a: Tensor, b: Tensor, tiles: Tensor, output: Tensor) -> None:
+        self.tiles.append((a, b, tiles, output))
+        output.fill_(1)
+
+
+def misplaced(tensor: Tensor) -> Tensor:
+    """A contiguous copy that begins between accesses."""
+    flat = tensor.new_empty(tensor.numel() + 8)
+    start = next(place for place in range(8) if flat[place:].data_ptr() % 16)
+    return flat[start : start + tensor.numel()].view(tensor.shape).copy_(tensor)
+
+
+@pytest.mark.parametrize("kernel_type", CUDA_TYPES)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_launches_get_aligned_matrices(
+    kernel_type: type[GroupedGemmCUDAKernel], layout: RowLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the rows and offsets, two programs get plain matrices at whole accesses; the output is written."""
+    launches = Launches(monkeypatch)
+    kernel = kernel_type(grouped_call(6, 16, layout=layout))
+    b = torch.randn(3, 6, 16).half()
+    for rows in (1, 2, 70, 300):
+        extents = (3, rows) if layout == "masked" else (rows,)
+        metadata = torch.zeros(rows if layout == "per_row" else 3, dtype=torch.int32)
+        a, output = torch.randn(*extents, 16).half(), torch.zeros(*extents, 6).half()
+        for given in ((a, b, metadata, output), tuple(misplaced(each) for each in (a, b, metadata, output))):
+            assert kernel.forward(*given) is given[3]
+            assert given[3].eq(1).all()
+            left, weights, tiles, target = launches.tiles[-1]
+            count = 3 * rows if layout == "masked" else rows
+            assert [each.shape for each in (left, weights, target)] == [(count, 16), (18, 16), (count, 6)]
+            assert torch.equal(left, given[0].view(count, 16))
+            assert torch.equal(weights, given[1].view(18, 16))
+            found, schedule, extent = launches.schedules[-1]
+            assert (schedule is tiles, extent) == (True, rows if layout == "masked" else 3)
+            assert torch.equal(found, metadata)
+            for tensor in (left, weights, target):
+                assert (tensor.stride(), tensor.data_ptr() % 16) == ((tensor.shape[1], 1), 0)
+    assert launches.programs == list(kernel.programs())
+
+
+@pytest.mark.parametrize("few_rows", [False, True])
+def test_schedules_have_room_for_every_tile(few_rows: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However rows fall to experts, the schedule has a place for each tile of each expert."""
+    launches = Launches(monkeypatch)
+    kernel = GroupedGemmTMAKernel(grouped_call(8, 16, few_rows=few_rows))
+    rows = kernel.settings.rows
+    b = torch.zeros(4, 8, 16).half()
+    for counts in ([1, 1, 1, 1], [rows + 1] * 4, [0, 0, 0, 5 * rows], [rows, 1, rows - 1, 2 * rows + 1]):
+        total = sum(counts)
+        ends = torch.tensor(counts).cumsum(0).int()
+        kernel.forward(torch.zeros(total, 16).half(), b, ends, torch.zeros(total, 8).half())
+        assert launches.schedules[-1][1].shape[1] >= sum(-(-count // rows) for count in counts)
+
+    masked = GroupedGemmTMAKernel(grouped_call(8, 16, layout="masked", few_rows=few_rows))
+    for slab in (1, rows, rows + 1):
+        full = torch.full((4,), slab, dtype=torch.int32)
+        masked.forward(torch.zeros(4, slab, 16).half(), b, full, torch.zeros(4, slab, 8).half())
+        assert launches.schedules[-1][1].shape == (3, 4 * -(-slab // rows))
+
+
+@pytest.mark.parametrize("kernel_type", CUDA_TYPES)
+def test_nothing_to_write_launches_nothing(
+    kernel_type: type[GroupedGemmCUDAKernel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without experts, rows or columns no program is built, and the output stays as it is."""
+    launches = Launches(monkeypatch)
+    kernel = kernel_type(grouped_call())
+    ends = torch.zeros(2, dtype=torch.int32)
+    for a, b, output in (
+        (torch.empty(3, 8), torch.empty(0, 4, 8), torch.full((3, 4), 7.0)),
+        (torch.empty(0, 8), torch.empty(2, 4, 8), torch.empty(0, 4)),
+        (torch.empty(3, 8), torch.empty(2, 0, 8), torch.empty(3, 0)),
+    ):
+        assert kernel.forward(a.half(), b.half(), ends[: b.shape[0]], output) is output
+        assert output.eq(7).all()
+    assert launches.programs == []
+
+
+def test_no_terms_are_a_few_of_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A product without terms launches on zeros, which TileLang's programs can take."""
+    launches = Launches(monkeypatch)
+    kernel = GroupedGemmTMAKernel(grouped_call(4, 0))
+    ends = torch.tensor([1, 3], dtype=torch.int32)
+    kernel.forward(torch.empty(3, 0).half(), torch.empty(2, 4, 0).half(), ends, torch.empty(3, 4).half())
+    left, weights, _, _ = launches.tiles[-1]
+    assert torch.equal(left, torch.zeros(3, 8).half())
+    assert torch.equal(weights, torch.zeros(8, 8).half())
+
+
+def test_shared_memory_is_that_of_elements() -> None:
+    """Tensors share memory where an element of one lies in the other, whatever storage they are views of."""
+    storage = torch.zeros(20)
+    assert share_memory(storage[:10], storage[9:])
+    assert share_memory(storage, storage[4:5])
+    assert share_memory(storage[4:5], storage)
+    assert not share_memory(storage[:10], storage[10:])
+    assert not share_memory(storage[10:], storage[:10])
+    assert not share_memory(storage, storage[5:5])
+    assert not share_memory(storage, torch.zeros(20))
