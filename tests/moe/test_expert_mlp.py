@@ -6,10 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from tileops.errors import DeviceError, DTypeError, LayoutError, ShapeError
 from tileops.moe import ContiguousLayout, ContiguousMetadata, MaskedLayout, MoEExpertMLPFwdOp
 from tileops_testing.graphs import RecordingBackend
 from tileops_testing.inputs import TensorInput
-from tileops_testing.numerics import assert_identical
+from tileops_testing.numerics import assert_close, assert_identical
+from tileops_testing.references.moe import REFERENCES
 
 pytestmark = pytest.mark.op("MoEExpertMLPFwdOp")
 
@@ -39,6 +41,54 @@ def test_out_is_returned(tileops_device: torch.device) -> None:
     out = torch.empty(11, 24, dtype=torch.bfloat16, device=tileops_device)
     assert op(*arguments, out=out) is out
     assert_identical(out, op(*arguments))
+
+
+def test_agrees_with_the_reference_where_an_expert_has_all_rows(tileops_device: torch.device) -> None:
+    """Experts without rows change nothing, and no row is left out."""
+    x, w_gate_up, w_down, _ = inputs(tileops_device)
+    ends = torch.tensor([0, 11, 11], dtype=torch.int32, device=tileops_device)
+    expected = REFERENCES["MoEExpertMLPFwdOp"].expected(
+        (*tensors, ends), {"layout": ENDS, "activation": "silu_and_mul"}
+    )
+    (value,), (terms,) = expected.values, expected.terms
+    assert value is not None
+    output = MoEExpertMLPFwdOp(ENDS)(*tensors)
+    assert_close(output, value, dtype=torch.bfloat16, summed=24, terms=terms, roundings=2)
+
+
+@pytest.mark.parametrize(("rows", "experts", "hidden"), [(0, 3, 16), (0, 0, 16), (11, 0, 16), (11, 3, 0)])
+def test_without_rows_experts_or_hidden_columns(
+    rows: int, experts: int, hidden: int, tileops_device: torch.device
+) -> None:
+    """Without rows the result is empty; without experts or hidden columns it is zeros."""
+    x = torch.ones(rows, 24, dtype=torch.bfloat16, device=tileops_device)
+    w_gate_up, w_down = x.new_ones(experts, 2 * hidden, 24), x.new_ones(experts, 24, hidden)
+    ends = torch.full((experts,), rows, dtype=torch.int32, device=tileops_device)
+    assert torch.equal(MoEExpertMLPFwdOp(ENDS)(x, w_gate_up, w_down, ends), torch.zeros_like(x))
+
+
+@pytest.mark.parametrize(
+    ("out", "error", "message"),
+    [
+        (torch.empty(11, 16).bfloat16(), ShapeError, r"expected shape \[11, 24\] of output, received \[11, 16\]"),
+        (torch.empty(11, 24), DTypeError, r"expected dtype bfloat16 .*received float32"),
+        (torch.empty(11, 24, device="meta").bfloat16(), DeviceError, r"expected device cpu, received device meta"),
+        (torch.empty(24, 11).bfloat16().t(), LayoutError, r"expected a contiguous tensor, received strides \[1, 11\]"),
+    ],
+)
+def test_refuses_other_buffers(out: Tensor, error: type[Exception], message: str) -> None:
+    """The composite's own signature refuses a wrong buffer before any stage runs."""
+    op = MoEExpertMLPFwdOp(ENDS)
+    with pytest.raises(error, match=f"MoEExpertMLPFwdOp: out: {message}"):
+        op(*inputs(torch.device("cpu")), out=out)
+    assert list(op.iter_kernels()) == []
+
+
+def test_refuses_a_buffer_within_the_weights(tileops_device: torch.device) -> None:
+    """A buffer that shares memory with what the second product reads is refused."""
+    x, w_gate_up, w_down, ends = inputs(tileops_device)
+    with pytest.raises(LayoutError, match=r"MoEGroupedGemmFwdOp: out: expected memory of its own, received some of b;"):
+        MoEExpertMLPFwdOp(ENDS)(x, w_gate_up, w_down, ends, out=w_down.view(-1)[:264].view(11, 24))
 
 
 def test_sub_ops_take_the_target() -> None:

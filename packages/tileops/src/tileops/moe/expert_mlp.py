@@ -26,7 +26,7 @@ class MoEExpertMLPFwdOp(Op):
     A composite of two `MoEGroupedGemmFwdOp`: it has no operator of its own, and compiled code holds theirs.
 
     Raises ParameterError or ParameterTypeError at construction, and ShapeError, DTypeError, DeviceError,
-    RefinementError or ArgumentError on a call, before any kernel runs.
+    RuleError or ArgumentError on a call, before any kernel runs.
     """
 
     delegate_types: ClassVar[Mapping[str, type[Op]]] = {"gate_up": MoEGroupedGemmFwdOp, "down": MoEGroupedGemmFwdOp}

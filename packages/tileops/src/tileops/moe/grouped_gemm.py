@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from tileops.errors import LayoutError
 from tileops.moe.layouts import ContiguousLayout, ContiguousMetadata, MaskedLayout
 from tileops.op.base import Op
 from tileops_kernels.interface import KernelInterface
 from tileops_kernels.kernel import KernelType
-from tileops_kernels.memory import ACCESS_BYTES
+from tileops_kernels.memory import ACCESS_BYTES, share_memory
 from tileops_kernels.moe import GROUPED_GEMM, GROUPED_GEMM_KERNELS, GroupedGemmCall, GroupedGemmFwdInterface
 from tileops_kernels.moe.interfaces import RowLayout
 from tileops_kernels.products import FEW_ROWS
@@ -28,12 +29,13 @@ class MoEGroupedGemmFwdOp(Op):
     float32 and rounded once.
 
     Rows that are no expert's (padding, and beyond the count of a masked slab) are not written: they keep what `out`
-    holds, and are zeros in a new tensor. `out` is contiguous, of the output's shape and dtype, and is returned.
+    holds, and are zeros in a new tensor. `out` is contiguous, of the output's shape and dtype, shares no memory with
+    the inputs, and is returned.
 
     layout: `ContiguousLayout` or `MaskedLayout` of `tileops.moe`. out_dtype: None, or torch.float32.
 
     Raises ParameterError or ParameterTypeError at construction, and ShapeError, DTypeError, DeviceError,
-    RefinementError or ArgumentError on a call, before any kernel runs.
+    LayoutError, RuleError or ArgumentError on a call, before any kernel runs.
 
     Source: `torch._grouped_mm`; DeepGEMM's contiguous and masked layouts.
     """
@@ -74,17 +76,27 @@ class MoEGroupedGemmFwdOp(Op):
             dtype=a.dtype,
             out_dtype=out_dtype,
         )
+        a, b, layout_metadata = a.contiguous(), b.contiguous(), layout_metadata.contiguous()
         if out is not None:
+            _refuse_shared(out, a=a, b=b, layout_metadata=layout_metadata)
             output = out
-        elif self._has_padding:
+        elif self._has_padding or experts == 0:
             output = a.new_zeros((*a.shape[:-1], n), dtype=out_dtype)
         else:
             output = a.new_empty((*a.shape[:-1], n), dtype=out_dtype)
-        kernel = self.kernel_for(GROUPED_GEMM, call)
-        return kernel(a.contiguous(), b.contiguous(), layout_metadata.contiguous(), output)
+        return self.kernel_for(GROUPED_GEMM, call)(a, b, layout_metadata, output)
 
     if TYPE_CHECKING:
         __call__ = forward  # a call has forward's type
+
+
+def _refuse_shared(out: Tensor, **inputs: Tensor) -> None:
+    """Raise LayoutError where `out` shares memory with an input, which a kernel reads while it writes."""
+    for name, tensor in inputs.items():
+        if share_memory(out, tensor):
+            raise LayoutError(
+                f"MoEGroupedGemmFwdOp: out: expected memory of its own, received some of {name}; pass another buffer"
+            )
 
 
 def _rows_of(layout: ContiguousLayout | MaskedLayout) -> tuple[RowLayout, int]:

@@ -26,7 +26,7 @@ class MaxPool2dFwdOp(Op):
     kernel_size, stride (None: kernel_size), padding (at most half the kernel) and dilation: an integer for both axes or
     (height, width). ceil_mode: whether a last window that is not whole counts, if it begins before the right padding.
 
-    Raises ParameterError or ParameterTypeError at construction, and ShapeError, DTypeError, RefinementError or
+    Raises ParameterError or ParameterTypeError at construction, and ShapeError, DTypeError, RuleError or
     ArgumentError on a call, before any kernel runs.
 
     Source: `torch.nn.functional.max_pool2d`.
