@@ -55,6 +55,25 @@ def test_any_extents(m: int, n: int, k: int, tileops_device: torch.device) -> No
     check(*operands(m, n, k, False, True, torch.bfloat16, tileops_device, "contiguous"), False, True)
 
 
+@pytest.mark.parametrize("trans_b", [False, True])
+@pytest.mark.parametrize("trans_a", [False, True])
+@pytest.mark.parametrize(("m", "n", "k"), [(0, 5, 8), (5, 0, 8), (5, 3, 0), (1, 1, 1), (1, 40, 24)])
+def test_few_elements_in_any_orientation(
+    m: int, n: int, k: int, trans_a: bool, trans_b: bool, tileops_device: torch.device
+) -> None:
+    """Empty operands, products without terms, single elements and single rows may be stored transposed."""
+    check(*operands(m, n, k, trans_a, trans_b, torch.float16, tileops_device, "contiguous"), trans_a, trans_b)
+
+
+def test_views_of_one_tensor(tileops_device: torch.device) -> None:
+    """Operands may be a repeated row, every other column, and overlapping windows of one tensor."""
+    flat = TensorInput(shape=(4000,), dtype=torch.bfloat16).make(0, tileops_device)
+    windows = flat.as_strided((9, 40), (7, 1))
+    check(flat[:40].expand(6, 40), flat[:960].view(12, 80)[:, ::2], False, True)
+    check(windows, flat[:400].view(40, 10).t(), False, True)
+    check(windows, windows, True, False)
+
+
 def test_nan_stays_in_its_row_and_column(tileops_device: torch.device) -> None:
     """A NaN in a spoils its row alone, and one in b its column alone."""
     a, b = operands(50, 70, 300, False, True, torch.float16, tileops_device, "contiguous")
@@ -75,6 +94,21 @@ def test_infinity_times_zero(tileops_device: torch.device) -> None:
     assert d[0].isnan().tolist() == [False, True, False]
     assert d[0, 0].item() == math.inf
     assert d[1].tolist() == [8, 7, 8]
+
+
+def test_opposite_infinities_and_overflow(tileops_device: torch.device) -> None:
+    """Infinities of both signs give NaN, and a sum beyond the dtype's largest value is infinite, as in torch."""
+    a = torch.tensor([[math.inf, -math.inf], [300.0, 300.0]], dtype=torch.float16, device=tileops_device)
+    d = GemmFwdOp()(a, a[1:])
+    assert d[0].isnan().all()
+    assert d[1].item() == math.inf
+    assert GemmFwdOp()(a[1:].bfloat16(), a[1:].bfloat16()).item() == 180224  # 180000 to the nearest bfloat16
+
+
+def test_subnormal_numbers_are_kept(tileops_device: torch.device) -> None:
+    """The smallest numbers of a dtype are neither read nor written as zeros."""
+    a = torch.full((1, 3), 2.0**-24, dtype=torch.float16, device=tileops_device)
+    assert GemmFwdOp()(a, torch.ones_like(a)).item() == 3 * 2.0**-24
 
 
 def test_extents_do_not_build_on_cpu() -> None:

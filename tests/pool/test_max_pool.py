@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from tileops.errors import DTypeError, ParameterError, ParameterTypeError
+from tileops.errors import DTypeError, ParameterError, ParameterTypeError, ShapeError
 from tileops.pool import MaxPool2dFwdOp
 from tileops_testing.inputs import LAYOUTS, Layout, TensorInput, poisoned_allocations
 from tileops_testing.numerics import assert_identical
@@ -64,6 +64,37 @@ def test_no_planes(shape: tuple[int, ...], tileops_device: torch.device) -> None
     assert list(op.iter_kernels()) == []
 
 
+def test_windows_outside_their_plane(tileops_device: torch.device) -> None:
+    """A window of which every place is padding gives -inf, as in torch, and so does one of a plane without rows."""
+    planes = torch.ones(1, 1, 1, 5, device=tileops_device)
+    window: dict[str, Any] = {"kernel_size": (1, 2), "padding": (0, 1), "dilation": (1, 6)}
+    output = MaxPool2dFwdOp(**window)(planes)
+    assert output.tolist() == [[[[-math.inf]]]]
+    assert_identical(output, functional.max_pool2d(planes, **window))
+    assert MaxPool2dFwdOp(2, padding=1)(planes[:, :, :0]).tolist() == [[[[-math.inf] * 3]]]
+
+
+@pytest.mark.parametrize(
+    ("kernel_size", "stride", "padding", "dilation"),
+    [(2, 1, 1, 2), (3, 3, (1, 0), (1, 5)), ((3, 2), (3, 2), 1, 2), (3, None, 1, (2, 1)), ((2, 3), 4, (0, 1), 1)],
+)
+def test_last_windows_under_ceil_mode(
+    kernel_size: Any, stride: Any, padding: Any, dilation: Any, tileops_device: torch.device
+) -> None:
+    """A last window that is not whole counts where torch counts it, on planes of any extent."""
+    window: dict[str, Any] = {
+        "kernel_size": kernel_size,
+        "stride": stride,
+        "padding": padding,
+        "dilation": dilation,
+        "ceil_mode": True,
+    }
+    op = MaxPool2dFwdOp(**window)
+    for height, width in ((11, 12), (12, 13), (13, 14), (14, 11)):
+        planes = TensorInput(shape=(1, 2, height, width), dtype=torch.float32).make(0, tileops_device)
+        assert_identical(op(planes), functional.max_pool2d(planes, **window))
+
+
 def test_extents_do_not_build() -> None:
     """Planes of other extents use the kernel that is there."""
     op = MaxPool2dFwdOp(2)
@@ -90,10 +121,17 @@ def test_refuses_small_planes() -> None:
         MaxPool2dFwdOp(5)(torch.zeros(1, 1, 4, 9))
 
 
-def test_refuses_other_dtypes() -> None:
-    """Integers are refused."""
-    with pytest.raises(DTypeError, match=r"MaxPool2dFwdOp.*input.*int32"):
-        MaxPool2dFwdOp(2)(torch.zeros(1, 1, 4, 4, dtype=torch.int32))
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.uint8, torch.bool, torch.float64], ids=str)
+def test_refuses_other_dtypes(dtype: torch.dtype) -> None:
+    """Integers, booleans and float64 are refused."""
+    with pytest.raises(DTypeError, match=rf"MaxPool2dFwdOp: input: .*received {str(dtype).removeprefix('torch.')}"):
+        MaxPool2dFwdOp(2)(torch.zeros(1, 1, 4, 4, dtype=dtype))
+
+
+def test_refuses_unbatched_planes() -> None:
+    """Planes have a batch axis and a channel axis."""
+    with pytest.raises(ShapeError, match=r"MaxPool2dFwdOp: input: expected shape \[N, C, H, W\], received \[3, 8, 8\]"):
+        MaxPool2dFwdOp(2)(torch.zeros(3, 8, 8))
 
 
 def test_refuses_other_parameters() -> None:
