@@ -159,9 +159,13 @@ class Solving:
         arguments = [self.value(found) for found in call.arguments if not isinstance(found, Spread)]
         shape = run(lambda: SHAPES[call.function](*arguments))
         items = expand(tensor.shape, self.signature, self.branch)
-        unreadable = frozenset().union(*map(free_names, items)) & self.unclear
-        if isinstance(shape, tuple) and not unreadable:
+        if not isinstance(shape, tuple):
+            return
+        try:
             self.known |= unify(items, shape, self.known, self.branch.present)
+        except ExpressionError:
+            if not frozenset().union(*map(free_names, items)) & self.unclear:
+                raise
 
     def _given_by(self, tensor: TensorType) -> frozenset[str]:
         """Return the names to which a generated tensor's shape may give values."""
