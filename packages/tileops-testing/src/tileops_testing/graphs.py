@@ -118,7 +118,10 @@ class CudaGraphRecorder:
         self._graph = torch.cuda.CUDAGraph()
 
     def capture(self, function: Callable[[], R]) -> R:
-        """Capture ``function`` on a side stream; whatever synchronises or is unsafe in any thread fails it."""
+        """Capture ``function`` on a side stream; whatever synchronises or is unsafe in any thread fails it.
+
+        Memory that does not come from torch's allocator is such a thing.
+        """
         with warnings.catch_warnings():
             # A function that raises leaves an empty graph, and torch warns of it while the error is on its way.
             warnings.filterwarnings("ignore", message="The CUDA Graph is empty")
