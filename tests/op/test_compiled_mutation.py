@@ -15,7 +15,8 @@ from tileops.moe import ContiguousLayout, ContiguousMetadata, MoEExpertMLPFwdOp,
 from tileops.norm import BatchNormFwdOp
 from tileops_testing.graphs import CudaGraphRecorder, copy_into
 from tileops_testing.inputs import TensorInput
-from tileops_testing.numerics import assert_identical
+
+from .comparing import assert_same
 
 
 @pytest.fixture(autouse=True)
@@ -152,16 +153,6 @@ PROGRAMS = [
     pytest.param(buffer_of_the_caller, marks=pytest.mark.op("MoEGroupedGemmFwdOp")),
     pytest.param(buffer_of_a_composite, marks=pytest.mark.op("MoEExpertMLPFwdOp")),
 ]
-
-
-def assert_same(received: Any, expected: Any) -> None:
-    """Equal bits, in equal structure."""
-    if isinstance(expected, tuple):
-        assert len(received) == len(expected)
-        for left, right in zip(received, expected, strict=True):
-            assert_same(left, right)
-    else:
-        assert_identical(received, expected)
 
 
 @pytest.mark.parametrize("make", PROGRAMS)
