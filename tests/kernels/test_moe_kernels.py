@@ -1,4 +1,4 @@
-"""Kernel types of the grouped product: which serves what, their settings, and what an entry builds and launches."""
+"""Kernel types of the grouped product: which serves what, their settings, and what an entry builds on a CPU."""
 
 from __future__ import annotations
 
