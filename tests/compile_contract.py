@@ -30,11 +30,20 @@ REGISTERED: Final = (
 )
 """The op classes with a cold compile test, sorted."""
 
+COMPOSITES: Final = ("MoEExpertMLPFwdOp",)
+"""The composites, sorted, whose graph holds their stages' nodes."""
+
 
 def test_every_op_with_a_boundary_is_registered() -> None:
     """The ops registered here are exactly the implemented ops whose class has a compile boundary."""
     with_boundary = tuple(sorted(op.__name__ for op in implemented_ops() if op.compile_op_names))
     assert with_boundary == REGISTERED
+
+
+def test_every_composite_is_registered() -> None:
+    """The composites registered here are exactly the implemented ones that have a stage with a compile boundary."""
+    found = [op for op in implemented_ops() if any(stage.compile_op_names for stage in op.delegate_types.values())]
+    assert tuple(sorted(op.__name__ for op in found)) == COMPOSITES
 
 
 @pytest.mark.op_cases("compile_contract", REGISTERED, full_size=False)
@@ -43,3 +52,11 @@ def test_cold_compile(op_case: Case, run_suite: RunSuite) -> None:
     checks = run_suite(CompileContractSuite(), op_case)
     assert {check.outcome for check in checks} <= {"passed", "not applicable"}
     assert [check.name for check in checks[:2]] == ["cold", "one node"]
+
+
+@pytest.mark.op_cases("compile_contract", COMPOSITES, full_size=False)
+def test_cold_composite(op_case: Case, run_suite: RunSuite) -> None:
+    """Every case of a composite compiles cold to its stages' nodes alone, equals eager, and serves other sizes."""
+    checks = run_suite(CompileContractSuite(), op_case)
+    assert {check.outcome for check in checks} <= {"passed", "not applicable"}
+    assert [check.name for check in checks[:2]] == ["cold", "stages' nodes"]

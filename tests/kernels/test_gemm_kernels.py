@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.kernels.placing import misplaced
 from tileops_kernels.build import cpu, cuda
 from tileops_kernels.build.launcher import CPUFunction
 from tileops_kernels.build.program import Program
@@ -306,13 +307,6 @@ class Launches:
         self.given.append((a, b, d))
         left = a.t() if self.call.trans_a else a
         d.copy_(left.double() @ (b.t() if self.call.trans_b else b).double())
-
-
-def misplaced(tensor: Tensor) -> Tensor:
-    """A contiguous copy that begins between accesses."""
-    flat = tensor.new_empty(tensor.numel() + 8)
-    start = next(place for place in range(8) if flat[place:].data_ptr() % 16)
-    return flat[start : start + tensor.numel()].view(tensor.shape).copy_(tensor)
 
 
 @pytest.mark.parametrize("kernel_type", CUDA_TYPES)

@@ -1,27 +1,25 @@
-"""Kernel types of the grouped product: which serves what, their settings, and what an entry builds and launches."""
+"""Kernel types of the grouped product: which serves what, their settings, and what an entry builds on a CPU."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import asdict, replace
 
 import pytest
 import torch
 from torch import Tensor
 
-from tileops_kernels.build import cpu, cuda
+from tests.kernels.moe_calls import ACTIVATIONS, ADA, AMPERE, CUDA_TYPES, HOPPER, LAYOUTS, cpu_call, grouped_call
+from tileops_kernels.build import cpu
 from tileops_kernels.build.launcher import CPUFunction
 from tileops_kernels.build.program import Program
 from tileops_kernels.devices import DeviceFacts
 from tileops_kernels.errors import NoImplementationError, StorageError
-from tileops_kernels.memory import share_memory
 from tileops_kernels.moe import GROUPED_GEMM_KERNELS, GroupedGemmCall, grouped_gemm_kernels
 from tileops_kernels.moe.grouped_gemm import (
     GroupedGemmAsyncKernel,
     GroupedGemmCPUKernel,
-    GroupedGemmCUDAKernel,
     GroupedGemmKernel,
     GroupedGemmTMAKernel,
     async_settings,
@@ -30,46 +28,6 @@ from tileops_kernels.moe.grouped_gemm import (
 )
 from tileops_kernels.moe.interfaces import Activation, RowLayout
 from tileops_kernels.products import ProductSettings
-
-AMPERE = DeviceFacts(arch=80, sm_count=108, smem_budget=166912)
-ADA = DeviceFacts(arch=89, sm_count=142, smem_budget=101376)
-HOPPER = DeviceFacts(arch=90, sm_count=132, smem_budget=232448)
-CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
-CUDA_TYPES = (GroupedGemmTMAKernel, GroupedGemmAsyncKernel, GroupedGemmKernel)
-LAYOUTS: tuple[RowLayout, ...] = ("masked", "ends", "per_row")
-ACTIVATIONS: tuple[Activation, ...] = ("none", "silu_and_mul", "gelu_and_mul")
-
-
-def grouped_call(
-    n: int = 256,
-    k: int = 512,
-    *,
-    layout: RowLayout = "ends",
-    activation: Activation = "none",
-    few_rows: bool = False,
-    dtype: torch.dtype = torch.float16,
-    out_dtype: torch.dtype | None = None,
-    facts: DeviceFacts | None = HOPPER,
-    device: torch.device = GPU,
-) -> GroupedGemmCall:
-    return GroupedGemmCall(
-        device=device,
-        layout=layout,
-        alignment=1,
-        activation=activation,
-        n=n,
-        k=k,
-        few_rows=few_rows,
-        vectors=k % 8 == 0,
-        dtype=dtype,
-        out_dtype=out_dtype or dtype,
-        facts=facts,
-    )
-
-
-def cpu_call(layout: RowLayout = "ends", activation: Activation = "none", alignment: int = 1) -> GroupedGemmCall:
-    call = grouped_call(layout=layout, activation=activation, facts=None, device=CPU)
-    return replace(call, alignment=alignment)
 
 
 @pytest.mark.parametrize(
@@ -334,124 +292,3 @@ def test_freed_storage_is_an_error_on_cpu(freed: str) -> None:
         f"GroupedGemmCPUKernel for {cpu_call()}: {freed} has elements and no storage; expected memory that holds "
         "them, received address 0; restore its storage before the call"
     )
-
-
-class Launches:
-    """Stands for loaded CUDA programs: writes ones for tiles, and keeps what each launch was given."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.programs: list[Program] = []
-        self.schedules: list[tuple[Tensor, Tensor, int]] = []
-        self.tiles: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
-        monkeypatch.setattr(cuda, "load", self.load)
-        monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
-
-    def load(self, program: Program, *, arch: int, owner: str) -> cuda.CUDAFunction:
-        assert arch == 90
-        assert " for GroupedGemmCall(" in owner
-        self.programs.append(program)
-        return self.schedule if program.builder == "tile_schedule" else self.run
-
-    def schedule(self, metadata: Tensor, tiles: Tensor, extent: int) -> None:
-        self.schedules.append((metadata, tiles, extent))
-
-    def run(self, a: Tensor, b: Tensor, tiles: Tensor, output: Tensor) -> None:
-        self.tiles.append((a, b, tiles, output))
-        output.fill_(1)
-
-
-def misplaced(tensor: Tensor) -> Tensor:
-    """A contiguous copy that begins between accesses."""
-    flat = tensor.new_empty(tensor.numel() + 8)
-    start = next(place for place in range(8) if flat[place:].data_ptr() % 16)
-    return flat[start : start + tensor.numel()].view(tensor.shape).copy_(tensor)
-
-
-@pytest.mark.parametrize("kernel_type", CUDA_TYPES)
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_launches_get_aligned_matrices(
-    kernel_type: type[GroupedGemmCUDAKernel], layout: RowLayout, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whatever the rows and offsets, two programs get plain matrices at whole accesses; the output is written."""
-    launches = Launches(monkeypatch)
-    kernel = kernel_type(grouped_call(6, 16, layout=layout))
-    b = torch.randn(3, 6, 16).half()
-    for rows in (1, 2, 70, 300):
-        extents = (3, rows) if layout == "masked" else (rows,)
-        metadata = torch.zeros(rows if layout == "per_row" else 3, dtype=torch.int32)
-        a, output = torch.randn(*extents, 16).half(), torch.zeros(*extents, 6).half()
-        for given in ((a, b, metadata, output), tuple(misplaced(each) for each in (a, b, metadata, output))):
-            assert kernel.forward(*given) is given[3]
-            assert given[3].eq(1).all()
-            left, weights, tiles, target = launches.tiles[-1]
-            count = 3 * rows if layout == "masked" else rows
-            assert [each.shape for each in (left, weights, target)] == [(count, 16), (18, 16), (count, 6)]
-            assert torch.equal(left, given[0].view(count, 16))
-            assert torch.equal(weights, given[1].view(18, 16))
-            found, schedule, extent = launches.schedules[-1]
-            assert (schedule is tiles, extent) == (True, rows if layout == "masked" else 3)
-            assert torch.equal(found, metadata)
-            for tensor in (left, weights, target):
-                assert (tensor.stride(), tensor.data_ptr() % 16) == ((tensor.shape[1], 1), 0)
-    assert launches.programs == list(kernel.programs())
-
-
-@pytest.mark.parametrize("few_rows", [False, True])
-def test_schedules_have_room_for_every_tile(few_rows: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However rows fall to experts, the schedule has a place for each tile of each expert."""
-    launches = Launches(monkeypatch)
-    kernel = GroupedGemmTMAKernel(grouped_call(8, 16, few_rows=few_rows))
-    rows = kernel.settings.rows
-    b = torch.zeros(4, 8, 16).half()
-    for counts in ([1, 1, 1, 1], [rows + 1] * 4, [0, 0, 0, 5 * rows], [rows, 1, rows - 1, 2 * rows + 1]):
-        total = sum(counts)
-        ends = torch.tensor(counts).cumsum(0).int()
-        kernel.forward(torch.zeros(total, 16).half(), b, ends, torch.zeros(total, 8).half())
-        assert launches.schedules[-1][1].shape[1] >= sum(-(-count // rows) for count in counts)
-
-    masked = GroupedGemmTMAKernel(grouped_call(8, 16, layout="masked", few_rows=few_rows))
-    for slab in (1, rows, rows + 1):
-        full = torch.full((4,), slab, dtype=torch.int32)
-        masked.forward(torch.zeros(4, slab, 16).half(), b, full, torch.zeros(4, slab, 8).half())
-        assert launches.schedules[-1][1].shape == (3, 4 * -(-slab // rows))
-
-
-@pytest.mark.parametrize("kernel_type", CUDA_TYPES)
-def test_nothing_to_write_launches_nothing(
-    kernel_type: type[GroupedGemmCUDAKernel], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without experts, rows or columns no program is built, and the output stays as it is."""
-    launches = Launches(monkeypatch)
-    kernel = kernel_type(grouped_call())
-    ends = torch.zeros(2, dtype=torch.int32)
-    for a, b, output in (
-        (torch.empty(3, 8), torch.empty(0, 4, 8), torch.full((3, 4), 7.0)),
-        (torch.empty(0, 8), torch.empty(2, 4, 8), torch.empty(0, 4)),
-        (torch.empty(3, 8), torch.empty(2, 0, 8), torch.empty(3, 0)),
-    ):
-        assert kernel.forward(a.half(), b.half(), ends[: b.shape[0]], output) is output
-        assert output.eq(7).all()
-    assert launches.programs == []
-
-
-def test_no_terms_are_a_few_of_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A product without terms launches on zeros, which TileLang's programs can take."""
-    launches = Launches(monkeypatch)
-    kernel = GroupedGemmTMAKernel(grouped_call(4, 0))
-    ends = torch.tensor([1, 3], dtype=torch.int32)
-    kernel.forward(torch.empty(3, 0).half(), torch.empty(2, 4, 0).half(), ends, torch.empty(3, 4).half())
-    left, weights, _, _ = launches.tiles[-1]
-    assert torch.equal(left, torch.zeros(3, 8).half())
-    assert torch.equal(weights, torch.zeros(8, 8).half())
-
-
-def test_shared_memory_is_that_of_elements() -> None:
-    """Tensors share memory where an element of one lies in the other, whatever storage they are views of."""
-    storage = torch.zeros(20)
-    assert share_memory(storage[:10], storage[9:])
-    assert share_memory(storage, storage[4:5])
-    assert share_memory(storage[4:5], storage)
-    assert not share_memory(storage[:10], storage[10:])
-    assert not share_memory(storage[10:], storage[:10])
-    assert not share_memory(storage, storage[5:5])
-    assert not share_memory(storage, torch.zeros(20))

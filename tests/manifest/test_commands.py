@@ -43,16 +43,28 @@ def test_validate_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out) == []
 
 
-def test_validate_refuses_an_unknown_name(capsys: pytest.CaptureFixture[str]) -> None:
-    """`validate --op` of a misspelled name returns 1 and suggests the nearest."""
-    assert main(["validate", "--op", "RMSNromFwdOp"]) == 1
-    assert capsys.readouterr().err == "no op is named 'RMSNromFwdOp'; did you mean 'RMSNormFwdOp'?\n"
+def test_validate_takes_names(capsys: pytest.CaptureFixture[str]) -> None:
+    """`validate` checks the ops that are named, each once, with or without `--op` before them."""
+    assert main(["validate", "RMSNormFwdOp"]) == 0
+    assert capsys.readouterr().out == "1 entry, no problem\n"
+    assert main(["validate", "RMSNormFwdOp", "SumFwdOp", "--op", "RMSNormFwdOp"]) == 0
+    assert capsys.readouterr().out == "2 entries, no problem\n"
+
+
+@pytest.mark.parametrize("arguments", [["RMSNromFwdOp", "Nothing"], ["--op", "RMSNromFwdOp", "--op", "Nothing"]])
+def test_validate_refuses_unknown_names(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """`validate` of names that no op has returns 1, names each, and suggests the nearest where one is near."""
+    assert main(["validate", *arguments]) == 1
+    assert capsys.readouterr().err == (
+        "no op is named 'RMSNromFwdOp'; did you mean 'RMSNormFwdOp'?\n"
+        "no op is named 'Nothing'; `cases` lists every op\n"
+    )
 
 
 @pytest.mark.parametrize(
     ("form", "printed"),
     [
-        ("text", "manifests/toy/a.yaml:2:3: shape: no shape; mend it\n1 problems in 1 entries\n"),
+        ("text", "manifests/toy/a.yaml:2:3: shape: no shape; mend it\n1 problem in 1 entry\n"),
         ("github", "::error file=manifests/toy/a.yaml,line=2,col=3,title=shape::no shape; mend it\n"),
         (
             "json",

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
 from tests.manifest.ops import construct, plan_of
 from tests.manifest.rms_norm import PLAN, constructed
-from tileops.manifest.primitives import broadcast
+from tileops.manifest.primitives import broadcast, pooled
 
 DYNAMIC, STATIC = DimDynamic.DYNAMIC, DimDynamic.STATIC
 
@@ -61,6 +62,20 @@ def test_an_affine_axis_is_solved_without_a_guard() -> None:
     record = plan_of("MeanPoolingFwdOp").check_call(settled, x, offsets, indices)
     assert isinstance(record.indices["NS"], torch.SymInt)
     assert environment.guards == []
+
+
+@pytest.mark.parametrize("ceil_mode", [False, True])
+@pytest.mark.parametrize(
+    ("kernel", "stride", "padding", "dilation"), [(3, 2, 1, 1), (2, 2, 0, 1), (4, 3, 2, 1), (3, 2, 0, 2), (5, 1, 2, 2)]
+)
+def test_a_pooled_extent_asks_nothing(kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool) -> None:
+    """The extent that pooling leaves of a symbol is an expression of it, in both modes, and adds no guard."""
+    environment = ShapeEnv()
+    length = fake(environment, torch.empty(33), DYNAMIC).shape[0]
+    extent: Any = pooled(length, kernel, stride, padding, dilation, ceil_mode)
+    assert environment.guards == []
+    expected = torch.nn.functional.max_pool1d(torch.empty(1, 33), kernel, stride, padding, dilation, ceil_mode)
+    assert extent.node.hint == expected.shape[-1]
 
 
 def test_broadcasting_asks_nothing_of_unbacked_sizes() -> None:

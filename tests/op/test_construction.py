@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+import re
 import weakref
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import torch
@@ -42,17 +45,30 @@ def test_keys_say_what_the_fake_depends_on() -> None:
     assert digests[0] == digests[1] != digests[2]
 
 
+def test_keys_hold_the_parameters_for_readers() -> None:
+    """Whoever reads a graph sees the parameters, cut where they are long, and nothing that a literal would escape."""
+    assert ScaledFwdOp(3.0)._instance_key.endswith(" (factor=3.0)")
+    values = {"kind": "it's", "many": tuple(range(200))}
+    op = SimpleNamespace(_construction=SimpleNamespace(values=SimpleNamespace(parameters=values)))
+    text = keys._parameters(cast("Op", op))
+    assert text.startswith("(kind=its, many=(0, 1, 2, ")
+    assert text.endswith("...)")
+    assert len(text) < 250
+
+
 def test_a_dropped_instance_is_collected() -> None:
     """The key table holds instances weakly, and a dead key gives an error that names the op and the mend."""
     op = ScaledFwdOp()
     op(torch.ones(2))
     key, alive = op._instance_key, weakref.ref(op)
+    stem, parameters = key.split(" ", 1)
     del op
     gc.collect()
 
     assert alive() is None
     with pytest.raises(
-        LookupError, match=rf"ScaledFwdOp: the compiled or exported graph calls instance {key}, .*construct ScaledFwdOp"
+        LookupError,
+        match=rf"ScaledFwdOp: .* graph calls instance {stem}, .*construct ScaledFwdOp{re.escape(parameters)} before",
     ):
         keys.instance(key)
 

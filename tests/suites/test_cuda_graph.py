@@ -14,4 +14,4 @@ def test_cuda_graph(op_case: Case, run_suite: RunSuite) -> None:
     """Every case replays right on new data, after one warm call and no build or wait while it is captured."""
     checks = run_suite(CudaGraphSuite(), op_case)
     assert {check.outcome for check in checks} == {"passed"}
-    assert checks[-1].name == "replay on a side stream"
+    assert checks[-1].name == "twice in one graph"

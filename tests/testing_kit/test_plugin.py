@@ -100,6 +100,23 @@ def test_failure_is_a_row_with_its_report(pytester: pytest.Pytester) -> None:
     assert "output: output 0: 1 of 15 elements disagree" in row["reason"]
 
 
+def test_a_compile_failure_is_readable(pytester: pytest.Pytester) -> None:
+    """A broken op ends the run with a failure; the table has op, case and first difference, the report the graph."""
+    text = BROKEN.replace("EagerSuite()", 'CompileContractSuite(backend="aot_eager")').replace("EagerSuite", "{suite}")
+    result = run(pytester, text.format(suite="CompileContractSuite", toy="SecondNode"))
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(
+        [
+            "E *compile_contract: SecondNode-toy on cpu: 4 of 6 checks failed",
+            "E *one node: one call node out of ?'tileops_toys::double'? expected, captured *",
+            "E *captured graph:",
+            "E *torch.ops.tileops_toys.double.default(*",
+            "*SecondNode*toy*failed*2/6*one node: one call node*",
+            "checked: cold, one node, equals eager, strides, dynamic, opcheck*",
+        ]
+    )
+
+
 def test_parts_of_a_run_are_merged(pytester: pytest.Pytester) -> None:
     """A second run of the same code keeps the rows of the first and replaces those it ran itself."""
     text = SUITE.format(suite="EagerSuite", name="eager")

@@ -65,6 +65,7 @@ def test_compile_contract_passes_a_right_op() -> None:
             toys.SecondNode,
             r"one node: one call node out of \['tileops_toys::double'\] expected, captured .*'Tensor.abs'",
         ),
+        (toys.RaisingFake, r"cold: torch.compile refuses the call: (?s:.*)no fake today"),
         (toys.Specialises, r"dynamic: .* need one graph with dynamic=True, compiled 2"),
         (toys.UnwrittenTail, r"equals eager"),
         (toys.WritesInput, r"opcheck: test_schema of tileops_toys.double.default: .*mutate"),
@@ -74,6 +75,37 @@ def test_compile_contract_catches(op: type[toys.Doubling], message: str) -> None
     """The compile suite fails a graph break, a second node, a specialised size, an undeclared write."""
     with pytest.raises(CheckFailedError, match=message):
         COMPILE.run(toys.doubling_case(op), device=CPU)
+
+
+def test_a_failure_shows_the_captured_graph() -> None:
+    """Below the failed checks stands each captured graph as code, so that a reader sees what came beside the node."""
+    with pytest.raises(CheckFailedError) as caught:
+        COMPILE.run(toys.doubling_case(toys.SecondNode), device=CPU)
+
+    title, *_ = str(caught.value).splitlines()
+    graph = str(caught.value).partition("captured graph:\n")[2]
+    assert title == "compile_contract: SecondNode-toy on cpu: 4 of 6 checks failed"
+    assert [check.name for check in caught.value.checks if check.outcome == "failed"][:2] == [
+        "one node",
+        "equals eager",
+    ]
+    assert "def forward(self, L_tensors_0_" in graph
+    assert ".abs()" in graph
+    assert "torch.ops.tileops_toys.double.default(" in graph
+
+
+def test_a_second_compilation_shows_where_the_graphs_part() -> None:
+    """When another size needs another graph, the message shows the first line that differs."""
+    with pytest.raises(CheckFailedError, match=r"compiled 2; the first line to differ reads '.*' and then '.*'|guard"):
+        COMPILE.run(toys.doubling_case(toys.Specialises), device=CPU)
+
+
+def test_a_composite_is_held_to_its_stages_nodes() -> None:
+    """Of an op without a node of its own the graph holds its stages' nodes, and nothing else."""
+    checks = COMPILE.run(toys.doubling_case(toys.Composite), device=CPU)
+    assert names(checks) == ["cold", "stages' nodes", "equals eager", "strides", "dynamic", "opcheck"]
+    with pytest.raises(CheckFailedError, match=r"stages' nodes: .* the first other: Tensor\.abs"):
+        COMPILE.run(toys.doubling_case(toys.StrayNode), device=CPU)
 
 
 def test_compile_contract_says_why_an_op_without_boundary_is_not_run() -> None:
@@ -95,6 +127,7 @@ def test_cuda_graph_passes_a_right_op() -> None:
         "capture builds and waits for nothing",
         "replay on new data",
         "replay on a side stream",
+        "twice in one graph",
     ]
 
 
@@ -105,6 +138,7 @@ def test_cuda_graph_passes_a_right_op() -> None:
         (toys.UnwrittenTail, r"replay on new data: .*worst at \[2, 4\]: expected .*, received "),
         (toys.WritesInput, r"replay on new data: input x: the replay changed it"),
         (toys.RefusesWithoutReason, r"cold capture: expected one line that asks for a warm-up call .* received: no$"),
+        (toys.SkipsRepeated, r"twice in one graph: output 0: 15 of 15 elements disagree"),
         (toys.WrongWhenCold, r"cold capture: output 0: 15 of 15 elements disagree"),
         (toys.BuildsEachTime, r"capture builds and waits for nothing: capturing went from 3 kernels to 4"),
     ],

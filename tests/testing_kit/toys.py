@@ -201,6 +201,55 @@ class Specialises(Doubling):
         return torch.empty((rows, x.shape[1]), dtype=x.dtype, device=x.device)
 
 
+class RaisingFake(Doubling):
+    """Its fake raises while a graph is traced."""
+
+    def fake(self, x: Tensor) -> Tensor:
+        if torch._guards.TracingContext.try_get() is not None:
+            raise RuntimeError(f"no fake today for {list(x.shape)}")
+        return super().fake(x)
+
+
+class SkipsRepeated(Doubling):
+    """Computes nothing when its input holds what it held on the last call."""
+
+    previous: Tensor | None = None
+
+    def compute(self, x: Tensor) -> Tensor:
+        if self.previous is not None and torch.equal(self.previous, x):
+            return torch.full(x.shape, 7.0, dtype=x.dtype, device=x.device)
+        self.previous = x.clone()
+        return super().compute(x)
+
+
+class Composite(Doubling):
+    """No node of its own, and one stage."""
+
+    compile_op_names = ()
+    delegate_types: ClassVar[Mapping[str, type[Doubling]]] = {"only": Doubling}
+
+    def __init__(self, *, target: str | None = None) -> None:
+        super().__init__(target=target)
+        self.only = Doubling()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.only(x)
+
+    def iter_kernels(self) -> Sequence[object]:
+        return self.only.iter_kernels()
+
+    @property
+    def last_call(self) -> ToyRecord:
+        return self.only.last_call
+
+
+class StrayNode(Composite):
+    """A composite that computes something itself."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return super().__call__(x).abs().copysign(x)
+
+
 def _run(x: Tensor, key: str) -> Tensor:
     return _INSTANCES[key].run(x)
 

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tileops_testing.suites.suite import Check
+
 __all__ = ["CheckFailedError", "KitError", "MissingReferenceError", "SelectionError", "WrongReferenceError"]
 
 
@@ -22,4 +28,8 @@ class SelectionError(KitError, ValueError):
 
 
 class CheckFailedError(AssertionError):
-    """A suite or a benchmark found an op wrong."""
+    """A suite or a benchmark found an op wrong; `checks` are all that a suite made, those that passed among them."""
+
+    def __init__(self, message: str, checks: Sequence[Check] = ()) -> None:
+        self.checks = tuple(checks)
+        super().__init__(message)

@@ -48,6 +48,11 @@ class CapturedGraph:
     """What its call nodes call, in order."""
     received: tuple[Any, ...] = ()
 
+    @property
+    def code(self) -> str:
+        """The graph as Python text, each call with its arguments."""
+        return self.module.code.strip()
+
     def operator_calls(self, name: str) -> tuple[OperatorCall, ...]:
         """Return the calls of operator ``name``, with the arguments of the graph's last run in place.
 
@@ -79,7 +84,8 @@ class RecordingBackend:
         """Keep a copy of the graph and compile it with ``inner``."""
         names = tuple(node_name(node) for node in module.graph.nodes if node.op.startswith("call_"))
         kept = GraphModule(module, torch.fx.Graph())
-        kept.graph.graph_copy(module.graph, {})
+        kept.graph.output(kept.graph.graph_copy(module.graph, {}))
+        kept.recompile()
         graph = CapturedGraph(kept, names)
         self.graphs.append(graph)
         compiled = lookup_backend(self.inner)(module, list(example_inputs))
@@ -112,7 +118,10 @@ class CudaGraphRecorder:
         self._graph = torch.cuda.CUDAGraph()
 
     def capture(self, function: Callable[[], R]) -> R:
-        """Capture ``function`` on a side stream; whatever synchronises or is unsafe in any thread fails it."""
+        """Capture ``function`` on a side stream; whatever synchronises or is unsafe in any thread fails it.
+
+        Memory that does not come from torch's allocator is such a thing.
+        """
         with warnings.catch_warnings():
             # A function that raises leaves an empty graph, and torch warns of it while the error is on its way.
             warnings.filterwarnings("ignore", message="The CUDA Graph is empty")

@@ -134,19 +134,31 @@ def _earlier_rows(path: Path, facts: Mapping[str, Any]) -> dict[tuple[str, str],
 
 
 def render(suite: str, device: str, rows: Sequence[MatrixRow], *, width: int = 120) -> str:
-    """Return the table of one suite: a line per op and case, and one for all cases not run for one reason."""
-    table = Table(title=f"{suite} on {device}", title_justify="left")
+    """Return the table of one suite: a line per op and case, and one for all cases not run for one reason.
+
+    Below it stand the names of what was checked.
+    """
+    names = dict.fromkeys(str(check["name"]) for row in rows for check in row.checks)
+    caption = f"checked: {', '.join(names)}" if names else None
+    table = Table(title=f"{suite} on {device}", title_justify="left", caption=caption, caption_justify="left")
     for heading in ("op", "case", "outcome", "checks", "s", "reason"):
         table.add_column(heading, overflow="fold")
     for row in _folded(rows):
         passed = sum(check["outcome"] == "passed" for check in row.checks)
         applicable = sum(check["outcome"] != "not applicable" for check in row.checks)
         counted = f"{passed}/{applicable}" if row.checks else ""
-        reason = row.reason.splitlines()[0] if row.reason else ""
-        table.add_row(row.op, row.case, row.outcome, counted, f"{row.seconds:.1f}", reason)
+        table.add_row(row.op, row.case, row.outcome, counted, f"{row.seconds:.1f}", _short_reason(row))
     output = io.StringIO()
     Console(file=output, width=width, color_system=None).print(table)
     return output.getvalue()
+
+
+def _short_reason(row: MatrixRow) -> str:
+    """Return the first check that failed and what it found, else the reason's first line."""
+    for check in row.checks:
+        if check["outcome"] == "failed":
+            return f"{check['name']}: {check['detail']}".splitlines()[0]
+    return row.reason.splitlines()[0] if row.reason else ""
 
 
 def _folded(rows: Sequence[MatrixRow]) -> list[MatrixRow]:

@@ -146,6 +146,7 @@ def run_suite(
     record_property: Callable[[str, object], None],
 ) -> RunSuite:
     """Run a suite on a case: a skip with the reason where it cannot run, `CheckFailedError` where the op is wrong."""
+    from tileops_testing.errors import CheckFailedError
     from tileops_testing.matrix import MatrixRow
 
     def run(suite: Suite, case: Case) -> tuple[Check, ...]:
@@ -160,6 +161,7 @@ def run_suite(
             outcome, reason = "passed", ""
         except AssertionError as error:
             reason = str(error)
+            checks = error.checks if isinstance(error, CheckFailedError) else ()
             raise
         finally:
             row = MatrixRow(

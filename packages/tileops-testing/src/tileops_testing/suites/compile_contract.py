@@ -1,4 +1,7 @@
-"""The compile suite: a cold `torch.compile(fullgraph=True)` gives one node, eager's values, and serves other sizes."""
+"""The compile suite: a cold `torch.compile(fullgraph=True)` gives one node, eager's values, and serves other sizes.
+
+Of a composite, which has no node of its own, the graph holds its stages' nodes and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._dynamo.exc import Unsupported
+from torch._dynamo.exc import TorchDynamoException, Unsupported
 from torch.fx.experimental import _config as symbolic_shapes
 
 from tileops_testing.cases import Case, Inputs
@@ -42,7 +45,7 @@ class CompileContractSuite:
     backend: str = "inductor"
 
     def unavailable(self, case: Case, device: torch.device) -> str | None:
-        """Return the reason when the op class has no compile boundary."""
+        """Return the reason when neither the op class nor, for a composite, a stage has a compile boundary."""
         del device
         return None if _operators(case) else f"{case.op_name} has no compile boundary (compile_op_names is empty)"
 
@@ -57,9 +60,9 @@ class CompileContractSuite:
         with checks.check("cold"):
             outputs = _cold_call(op, recording, inputs)
         if checks.failed:
-            return checks.finish()
-        with checks.check("one node"):
-            assert_one_node(case, recording)
+            return checks.finish(captured(recording))
+        with checks.check("stages' nodes" if _is_composite(case) else "one node"):
+            assert_nodes(case, recording)
         with checks.check("equals eager"):
             _assert_equals_eager(case, inputs, outputs, promised, target)
         with checks.check("strides"):
@@ -72,12 +75,30 @@ class CompileContractSuite:
                 _assert_compiles_once(case, second, device, target, self.backend)
         with checks.check("opcheck"):
             _opcheck(case, recording)
-        return checks.finish()
+        return checks.finish(captured(recording))
+
+
+def captured(recording: RecordingBackend) -> str:
+    """Return the text of the captured graphs, for whoever reads a failure."""
+    if not recording.graphs:
+        return "captured graph: none"
+    texts = [graph.code.replace("\n", "\n    ") for graph in recording.graphs]
+    return "\n".join(f"captured graph:\n    {text}" for text in texts)
 
 
 def _operators(case: Case) -> tuple[str, ...]:
-    operators: tuple[str, ...] = getattr(case.op, "compile_op_names", ())
-    return operators
+    """The operators that calls of the case may be: the op's own, or those of a composite's stages."""
+    return _operators_of(case.op)
+
+
+def _operators_of(op: Any) -> tuple[str, ...]:
+    operators: tuple[str, ...] = getattr(op, "compile_op_names", ())
+    stages = [name for stage in getattr(op, "delegate_types", {}).values() for name in _operators_of(stage)]
+    return operators or tuple(dict.fromkeys(stages))
+
+
+def _is_composite(case: Case) -> bool:
+    return not getattr(case.op, "compile_op_names", ())
 
 
 def _cold_call(op: SubjectOp, recording: RecordingBackend, inputs: Inputs) -> tuple[Tensor | None, ...]:
@@ -86,10 +107,19 @@ def _cold_call(op: SubjectOp, recording: RecordingBackend, inputs: Inputs) -> tu
     if kernels_of(op):
         raise CheckFailedError(f"a fresh instance holds {len(kernels_of(op))} kernels; construction must build none")
     compiled = torch.compile(_caller(op), fullgraph=True, dynamic=False, backend=recording)
-    try:
+    with _refusals_are_findings():
         return outputs_of(compiled(*cloned_with_layout(inputs)))
+
+
+@contextlib.contextmanager
+def _refusals_are_findings() -> Iterator[None]:
+    """While active, what dynamo or its backend refuses to compile fails the check under way."""
+    try:
+        yield
     except Unsupported as error:
         raise CheckFailedError(f"a graph break, which fullgraph=True refuses: {error}") from error
+    except TorchDynamoException as error:
+        raise CheckFailedError(f"torch.compile refuses the call: {error}") from error
 
 
 def cloned_with_layout(inputs: Inputs) -> Inputs:
@@ -104,13 +134,22 @@ def _caller(op: SubjectOp) -> Callable[..., Any]:
     return call
 
 
-def assert_one_node(case: Case, recording: RecordingBackend) -> None:
-    """Raise unless one graph was captured, whose call nodes are one operator of the op and its unpacking."""
+def assert_nodes(case: Case, recording: RecordingBackend) -> None:
+    """Raise unless one graph was captured, whose call nodes are one operator of the op and its unpacking.
+
+    Of a composite they are operators of its stages, as many as there are, and their unpacking.
+    """
     if len(recording.graphs) != 1:
         raise CheckFailedError(f"one graph expected, {len(recording.graphs)} captured: a graph break in the call")
     names = [name for name in recording.names() if name not in _UNPACKING]
     operators = _operators(case)
-    if len(names) != 1 or names[0] not in operators:
+    if _is_composite(case):
+        strange = next((name for name in names if name not in operators), None)
+        if strange is not None or not names:
+            raise CheckFailedError(
+                f"call nodes out of {list(operators)} alone expected, captured {names}; the first other: {strange}"
+            )
+    elif len(names) != 1 or names[0] not in operators:
         raise CheckFailedError(f"one call node out of {list(operators)} expected, captured {names}")
 
 
@@ -139,15 +178,24 @@ def _assert_compiles_once(case: Case, second: Case, device: torch.device, target
         inputs = shaped.tensors(device)
         promised = fake_outputs(case.construct(target), inputs)
         expected = shaped.expected(cloned(inputs))
-        with _no_size_stands_for_another():
+        with _no_size_stands_for_another(), _refusals_are_findings():
             outputs = outputs_of(compiled(*inputs))
         assert_facts(promised, outputs, situation=f"dynamic call with sizes {dict(shaped.sizes)}")
         assert_outputs(shaped, outputs, expected, promised)
     if len(recording.graphs) != 1 and not _specialised_by_torch(case):
         raise CheckFailedError(
             f"sizes {dict(case.sizes)} and {dict(second.sizes)} need one graph with dynamic=True, "
-            f"compiled {len(recording.graphs)}"
+            f"compiled {len(recording.graphs)}; {_first_difference(recording)}"
         )
+
+
+def _first_difference(recording: RecordingBackend) -> str:
+    """Say where the first two graphs part."""
+    first, second, *_ = (graph.code.splitlines() for graph in recording.graphs)
+    for left, right in zip(first, second, strict=False):
+        if left != right:
+            return f"the first line to differ reads {left.strip()!r} and then {right.strip()!r}"
+    return "their text is the same: a guard on a size tells them apart"
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from tileops_testing.errors import CheckFailedError
 from tileops_testing.fakes import TensorFacts, fake_outputs
 from tileops_testing.graphs import CudaGraphRecorder, GraphRecorder, copy_into
 from tileops_testing.inputs import poison
+from tileops_testing.numerics import assert_close
 from tileops_testing.subject import SubjectOp, outputs_of
 from tileops_testing.suites.suite import Check, Checks, assert_outputs, cloned, kernels_of, written_by
 
@@ -57,6 +58,8 @@ class CudaGraphSuite:
             captured.assert_replays(fresh=1)
         with checks.check("replay on a side stream"), _side_stream(device):
             captured.assert_replays(fresh=2)
+        with checks.check("twice in one graph"):
+            _assert_twice(op, case, promised, self.recorder(), device)
         return checks.finish()
 
 
@@ -97,21 +100,58 @@ class _Captured:
 
     def assert_replays(self, *, fresh: int) -> None:
         """Poison the outputs, put new data into the inputs' storage, replay, and compare."""
-        for output in self._outputs:
-            if output is not None and not any(output is tensor for tensor in self._inputs):
-                poison(output)
+        _poison_new(self._outputs, self._inputs)
         values = self._case.tensors(self._device, fresh=fresh)
         copy_into(self._inputs, values)
-        expected = self._case.expected(cloned(values))
+        copies = cloned(values)
+        expected = self._case.expected(copies)
         self._recorder.replay()
         assert_outputs(self._case, self._outputs, expected, self._promised)
-        self._assert_effect(values)
+        _assert_effect(self._op, self._case, self._inputs, values, copies)
 
-    def _assert_effect(self, values: Inputs) -> None:
-        written = written_by(self._op)
-        for name, tensor, value in zip(self._case.names(), self._inputs, values, strict=True):
-            if tensor is not None and value is not None and name not in written and not torch.equal(tensor, value):
-                raise CheckFailedError(f"input {name}: the replay changed it, the call must not write it")
+
+def _poison_new(outputs: tuple[Tensor | None, ...], inputs: Inputs) -> None:
+    """Fill every output that is no input with what no right result holds."""
+    for output in outputs:
+        if output is not None and not any(output is tensor for tensor in inputs):
+            poison(output)
+
+
+def _assert_effect(op: SubjectOp, case: Case, inputs: Inputs, values: Inputs, copies: Inputs) -> None:
+    """A written input holds what the reference wrote into its copy, every other one what was put there."""
+    written = written_by(op)
+    for name, tensor, value, copy in zip(case.names(), inputs, values, copies, strict=True):
+        if tensor is None or value is None or copy is None:
+            continue
+        if name in written:
+            terms = value.double().abs() + copy.double().abs() if value.is_floating_point() else None
+            what = f"written input {name}"
+            assert_close(tensor, copy, dtype=value.dtype, summed=case.summed, terms=terms, what=what)
+        elif not torch.equal(tensor, value):
+            raise CheckFailedError(f"input {name}: the replay changed it, the call must not write it")
+
+
+def _assert_twice(
+    op: SubjectOp,
+    case: Case,
+    promised: tuple[TensorFacts | None, ...],
+    recorder: GraphRecorder,
+    device: torch.device,
+) -> None:
+    """Two calls on the same tensors in one graph are two calls: neither loses its outputs or what it wrote."""
+    inputs = case.tensors(device, fresh=4)
+    first, second = recorder.capture(lambda: (outputs_of(op(*inputs)), outputs_of(op(*inputs))))
+    for outputs in (first, second):
+        _poison_new(outputs, inputs)
+    values = case.tensors(device, fresh=5)
+    copy_into(inputs, values)
+    copies = cloned(values)
+    once, twice = case.expected(copies), case.expected(copies)
+    recorder.replay()
+    if not any(output is tensor for output in first for tensor in inputs if tensor is not None):
+        assert_outputs(case, first, once, promised)  # else the second call has written the same tensor since
+    assert_outputs(case, second, twice, promised)
+    _assert_effect(op, case, inputs, values, copies)
 
 
 def _cold_capture(captured: _Captured) -> str:

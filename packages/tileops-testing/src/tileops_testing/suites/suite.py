@@ -79,12 +79,13 @@ class Checks:
         """Note that check ``name`` means nothing for the case."""
         self._checks.append(Check(name, "not applicable", reason))
 
-    def finish(self) -> tuple[Check, ...]:
-        """Return the checks, or raise `CheckFailedError` listing those that failed."""
+    def finish(self, shown: str = "") -> tuple[Check, ...]:
+        """Return the checks, or raise `CheckFailedError` listing those that failed, and then ``shown``."""
         failed = [check for check in self._checks if check.outcome == "failed"]
         if failed:
             lines = "\n".join(f"  {check.name}: {check.detail}" for check in failed)
-            raise CheckFailedError(f"{self._title}: {len(failed)} of {len(self._checks)} checks failed\n{lines}")
+            title = f"{self._title}: {len(failed)} of {len(self._checks)} checks failed"
+            raise CheckFailedError("\n".join([title, lines, *filter(None, [shown])]), self._checks)
         return tuple(self._checks)
 
 

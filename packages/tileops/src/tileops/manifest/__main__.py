@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tileops.manifest import registry, showing, workloads
+from tileops.manifest.reading import counted
 from tileops.manifest.validate import validate
 from tileops_kernels.errors import TileOPsError
 
@@ -26,7 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     show = commands.add_parser("show", help="print an entry as its type, its operators, its workloads and their cost")
     show.add_argument("op", help="the op class's name")
     check = commands.add_parser("validate", help="check every entry, or those named, and report every problem")
-    check.add_argument("--op", action="append", default=[], help="check only this op; may be repeated")
+    check.add_argument("ops", nargs="*", metavar="op", help="the op classes' names; all when none is given")
+    check.add_argument("--op", action="append", default=[], help="check this op too; may be repeated")
     check.add_argument("--format", choices=("text", "json", "github"), default="text", help="how problems are printed")
     listed = commands.add_parser("cases", help="list the cases of the workload rows")
     listed.add_argument("op", nargs="*", help="the op classes' names; all when none is given")
@@ -60,13 +62,16 @@ def _run(chosen: argparse.Namespace) -> int:
 
 
 def _validate(chosen: argparse.Namespace) -> int:
-    for name in chosen.op:
-        if name not in registry.names():
-            near = difflib.get_close_matches(name, registry.names(), n=1)
-            print(f"no op is named {name!r}{f'; did you mean {near[0]!r}?' if near else ''}", file=sys.stderr)
-            return 1
-    problems = validate(registry.default(), chosen.op)
-    print(_formatted(problems, chosen.format, len(chosen.op) or len(registry.names())))
+    wanted = list(dict.fromkeys([*chosen.ops, *chosen.op]))
+    unknown = [name for name in wanted if name not in registry.names()]
+    for name in unknown:
+        near = difflib.get_close_matches(name, registry.names(), n=1)
+        mend = f"did you mean {near[0]!r}?" if near else "`cases` lists every op"
+        print(f"no op is named {name!r}; {mend}", file=sys.stderr)
+    if unknown:
+        return 1
+    problems = validate(registry.default(), wanted)
+    print(_formatted(problems, chosen.format, len(wanted) or len(registry.names())))
     return 1 if problems else 0
 
 
@@ -87,8 +92,9 @@ def _formatted(problems: Sequence[Problem], form: str, checked: int) -> str:
             for problem in problems
         )
     if not problems:
-        return f"{checked} entries, no problem"
-    return "\n".join([*map(str, problems), f"{len(problems)} problems in {checked} entries"])
+        return f"{counted(checked, 'entry', 'entries')}, no problem"
+    summary = f"{counted(len(problems), 'problem')} in {counted(checked, 'entry', 'entries')}"
+    return "\n".join([*map(str, problems), summary])
 
 
 if __name__ == "__main__":

@@ -49,10 +49,13 @@ class Coverage:
             return
         for branch in accepted if self.excuses.needed else ():
             self.excuses.note(branch, self._solution(branch))
+        self.excuses.settle()
         of_branches = [list(self._branch(branch)) for branch in accepted]
         everywhere = set.intersection(*map(set, of_branches))
-        certain = not any(restricts_unclearly(rule, self.signature) for rule in self.signature.shape_rules)
-        yield from (found for problems in of_branches for found in problems if certain or found in everywhere)
+        unclear = any(restricts_unclearly(rule, self.signature) for rule in self.signature.shape_rules)
+        certain = not unclear and not any(accepted[0].undecided(tensor.optional) for tensor in self.signature.inputs)
+        found = dict.fromkeys(problem for problems in of_branches for problem in problems)
+        yield from (problem for problem in found if certain or problem in everywhere)
         yield from self._indices()
         yield from self._refinements()
         yield from self._unreached()

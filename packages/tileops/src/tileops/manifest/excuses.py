@@ -35,7 +35,7 @@ class Excuses:
         self.declared = _declared(signature)
         self.read = frozenset().union(*type_names(signature))
         self.possible: dict[tuple[str, bool], dict[str, None]] = {}
-        self.index_of: dict[tuple[str, bool], str] | None = None
+        self.index_of: dict[tuple[str, bool], str] = {}
         trees = [item for shape in _shapes(signature) for item in shape]
         self.unknown = frozenset().union(*(part.names for tree in trees for part in _unknown_parts(tree)))
         self.needed = not all(map(is_known, trees)) or not all(tensor.dtype.known for tensor in signature.inputs)
@@ -46,15 +46,16 @@ class Excuses:
             fitting = (name for name in solution.unsolved if self._fits(name, of_dtype=stray[1]))
             self.possible.setdefault(stray, {}).update(dict.fromkeys(fitting))
 
+    def settle(self) -> None:
+        """Choose one index for each unknown name, once every branch is noted."""
+        for stray, names in self.possible.items():
+            self._assign(stray, [name for name in names if name not in self.index_of.values()], self.index_of)
+
     def of(self, branch: Branch) -> list[str]:
         """Return the indices that the unknown names of a branch's tensors stand for."""
-        if not self.possible:
-            return []
-        if self.index_of is None:
-            self.index_of = {}
-            for stray, names in self.possible.items():
-                self._assign(stray, [name for name in names if name not in self.index_of.values()], self.index_of)
-        return [self.index_of[stray] for stray in self._strays(branch) if stray in self.index_of]
+        return (
+            [self.index_of[stray] for stray in self._strays(branch) if stray in self.index_of] if self.index_of else []
+        )
 
     @staticmethod
     def _near(word: str, names: Iterable[str]) -> list[str]:

@@ -326,7 +326,8 @@ class _Reader:
         culprit: ast.AST = node.op if isinstance(node, ast.BinOp | ast.UnaryOp) else node
         mend = _MENDS.get(type(culprit), "it is not part of the language")
         what = ast.unparse(node) if isinstance(node, ast.expr) else type(node).__name__
-        return ExpressionError(f"{what!r} in {self.text!r}: {mend}")
+        whole = "" if what == self.text else f" in {self.text!r}"
+        return ExpressionError(f"{what!r}{whole}: {mend}")
 
     def _literal(self, value: object) -> Literal:
         if value is None or isinstance(value, bool | int | str):

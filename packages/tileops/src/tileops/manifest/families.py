@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from tileops.errors import ExpressionError
-from tileops.manifest.expressions import Call, Expression, Name, ShapeItem, Spread
+from tileops.manifest.expressions import Call, Expression, Name, ShapeItem, Spread, Unknown
 from tileops.manifest.reading import counted
-from tileops.manifest.trees import check_size, rewrite
+from tileops.manifest.trees import check_size, possible_names, rewrite
 
 if TYPE_CHECKING:
     from tileops.manifest.model import Signature, TypeFamily
@@ -46,6 +46,9 @@ def filled(tree: Expression, arguments: Arguments) -> Expression:
         if isinstance(part, Name) and part.name in arguments:
             found = arguments[part.name]
             return found.value if isinstance(found, Spread) else found
+        if isinstance(part, Unknown) and part.names & arguments.keys():
+            given = (possible_names(arguments[name]) for name in part.names & arguments.keys())
+            return Unknown((part.names - arguments.keys()).union(*given))
         return None
 
     replaced = rewrite(tree, substitute)

@@ -116,8 +116,8 @@ def _expanded(shape: Shape, signature: Signature, branch: Branch, depth: int) ->
     values = tuple(decide(filled(formula.tree, arguments), branch.settled) for formula in family.match)
     places = _matching(family, values)
     if _is_open(family, values, places):
-        read = (possible_names(item) for place in places for item in family.cases[place].shape.items)
-        return (Spread(Unknown(frozenset().union(*read, *map(possible_names, shape.family.arguments)))),)
+        items = [filled_item(item, arguments) for place in places for item in family.cases[place].shape.items]
+        return (Spread(Unknown(frozenset().union(*map(possible_names, (*items, *shape.family.arguments))))),)
     if len(places) != 1:
         shown = ", ".join(repr(value) for value in values)
         raise ExpressionError(f"{family.name} has {'no case' if not places else 'several cases'} for {shown}")

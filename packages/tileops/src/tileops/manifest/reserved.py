@@ -17,6 +17,7 @@ _CALL: Final = frozenset(
         "excess",
         "in_forward_mode",
         "instance_key",
+        "is_exporting",
         "is_grad_enabled",
         "isinstance",
         "out",

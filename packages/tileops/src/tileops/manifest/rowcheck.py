@@ -17,7 +17,7 @@ from tileops.manifest.primitives import DTYPES
 from tileops.manifest.rowsolving import Solving, TensorCase
 from tileops.manifest.rowvalues import (
     RowValueError,
-    branch_of,
+    branches_of,
     dtype_faults,
     is_partial,
     passed_faults,
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 _OF_CASE: Final = "dtype_cases"
 """The key of what is wrong with the dtypes of one case."""
+_MOST_BRANCHES: Final = 16
+"""Of how many branches a row is checked on each, where it is not known which of them it takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +64,16 @@ class RowCheck:
     def found(self) -> list[Fault]:
         """Return everything that is wrong with the row; what all its cases share stands at the row."""
         found = [] if self.row.dtype_cases else [Fault((), "there is no dtype case", "list at least one")]
-        branch = self._branch()
+        branches = self._branches()
         of_cases: dict[tuple[str, str], list[int]] = {}
         for number, dtypes in enumerate(self.row.dtype_cases):
             wrong = dtype_faults(self.signature, dtypes)
             found += [Fault((_OF_CASE, number), message, "mend the dtype case") for message in wrong.values()]
-            for error in () if branch is None else _Case(self, branch, dtypes, wrong.keys()).found():
-                key = error.key if isinstance(error, RowValueError) else ""
-                of_cases.setdefault((key, str(error)), []).append(number)
+            plan = self.plan if len(branches) == 1 and not (wrong or self.row.lost or self.faults) else None
+            on_branches = [dict.fromkeys(_Case(self, of, dtypes, wrong.keys()).found(plan)) for of in branches]
+            for fault in on_branches[0] if on_branches else ():
+                if all(fault in others for others in on_branches):
+                    of_cases.setdefault(fault, []).append(number)
         found += [Fault(_below(error), str(error)) for error in self.faults]
         for (key, message), numbers in of_cases.items():
             shared = len(set(numbers)) == len(self.row.dtype_cases) and key != _OF_CASE
@@ -77,13 +81,14 @@ class RowCheck:
             found.append(Fault(place, message))
         return list(dict.fromkeys(found))
 
-    def _branch(self) -> Branch | None:
-        """Return the branch that the row takes, where that follows from what is right."""
+    def _branches(self) -> tuple[Branch, ...]:
+        """Return the branch that the row takes, or a few of which it is one."""
         try:
-            return branch_of(self.signature, self.row, self.stated.parameters)
+            found = branches_of(self.signature, self.row, self.stated.parameters)
         except ExpressionError as error:
             self.faults.append(error)
-            return None
+            return ()
+        return found if len(found) <= _MOST_BRANCHES else ()
 
 
 class _Case:
@@ -92,21 +97,22 @@ class _Case:
     def __init__(self, of: RowCheck, branch: Branch, dtypes: Mapping[str, str], refused: Collection[str]) -> None:
         self.row, self.entry, self.signature, self.branch = of, of.entry, of.signature, branch
         self.dtypes = {name: dtype for name, dtype in dtypes.items() if name not in refused}
-        self.is_right = not of.faults and not of.stated.unclear and not refused and not is_partial(dtypes)
+        self.is_whole = not of.stated.unclear and not is_partial(dtypes)
         self.faults: list[ExpressionError] = []
         forall = self.signature.forall
         named = {name: DTYPES[dtype] for name, dtype in self.dtypes.items() if isinstance(forall.get(name), DTypeKind)}
+        of_no_kind = [name for name, kind in forall.items() if isinstance(kind, UnknownKind)]
         self.values: dict[str, object] = {**of.stated.parameters, **of.stated.indices, **named}
-        unclear = {*of.stated.unclear, *refused, *of.excuses.of(branch)}
+        unclear = {*of.stated.unclear, *refused, *of_no_kind, *of.excuses.of(branch)}
         for name, kind in forall.items():
             unread = isinstance(kind, DTypeKind) and is_partial(dtypes)
-            if name not in self.values and (isinstance(kind, UnknownKind) or "values" in of.row.lost or unread):
+            if name not in self.values and ("values" in of.row.lost or unread):
                 unclear.add(name)
         self.solving = Solving(self.signature, branch, self.values, unclear, self.faults)
         self.solving.strange = [*of.stated.strange, *(name for name in refused if name not in forall)]
 
-    def found(self) -> list[ExpressionError]:
-        """Return everything that is wrong with the case."""
+    def found(self, plan: SignaturePlan | None) -> list[tuple[str, str]]:
+        """Return everything that is wrong with the case: the key below the row, if there is one, and the message."""
         self._unused()
         known = self.solving.solve()
         self._given_twice()
@@ -116,13 +122,12 @@ class _Case:
         for place, rule in enumerate(self.signature.shape_rules):
             self._keep(lambda place=place, rule=rule: self._rule(place, rule))  # type: ignore[misc]
         contents = self._contents(passed, tensors, known)
-        plan = self.row.plan
-        if plan is not None and self.is_right and not self.faults:
+        if plan is not None and self.is_whole and not self.faults:
             self._keep(lambda: self._call(plan, contents))
         elif self.entry.roofline is not None and self.entry.roofline.flops is not None:
             flops = self.entry.roofline.flops
             self._keep(lambda: self._flops(flops))
-        return self.faults
+        return [(error.key if isinstance(error, RowValueError) else "", str(error)) for error in self.faults]
 
     def _keep(self, computation: Callable[[], object]) -> None:
         try:
@@ -158,7 +163,8 @@ class _Case:
 
     def _combinations(self) -> None:
         rows = self.signature.dtype_combos
-        names = [name for name in self.dtypes if any(name in row for row in rows)]
+        clear = self.dtypes.keys() - self.solving.unclear
+        names = [name for name in self.dtypes if name in clear and any(name in row for row in rows)]
         if not names or tuple(self.dtypes[name] for name in names) in {tuple(map(row.get, names)) for row in rows}:
             return
         received = {name: DTYPES[self.dtypes[name]] for name in names}

@@ -28,7 +28,7 @@ V = TypeVar("V")
 MOST_CONTENTS: Final = 1 << 28
 """The elements that a tensor with generated contents may have."""
 LONGEST_VALUE: Final = 1024
-"""The bits that a let's value may have."""
+"""The bits that a number of a let's value may have: a few lets that each square would soon need millions."""
 
 
 class TensorCase(msgspec.Struct, frozen=True):
@@ -143,8 +143,10 @@ class Solving:
 
     def _let(self, name: str, tree: Expression) -> None:
         value = self.value(tree)
-        if isinstance(value, int) and value.bit_length() > LONGEST_VALUE:
-            raise ExpressionError(f"let {name} has a value of {value.bit_length()} bits; at most {LONGEST_VALUE}")
+        numbers = value if isinstance(value, tuple) else (value,)
+        longest = max((number.bit_length() for number in numbers if isinstance(number, int)), default=0)
+        if longest > LONGEST_VALUE:
+            raise ExpressionError(f"let {name} has a value of {longest} bits; at most {LONGEST_VALUE}")
         self.known[name] = value
 
     def _call(self, tensor: TensorType) -> Call:
@@ -159,9 +161,13 @@ class Solving:
         arguments = [self.value(found) for found in call.arguments if not isinstance(found, Spread)]
         shape = run(lambda: SHAPES[call.function](*arguments))
         items = expand(tensor.shape, self.signature, self.branch)
-        unreadable = frozenset().union(*map(free_names, items)) & self.unclear
-        if isinstance(shape, tuple) and not unreadable:
+        if not isinstance(shape, tuple):
+            return
+        try:
             self.known |= unify(items, shape, self.known, self.branch.present)
+        except ExpressionError:
+            if not frozenset().union(*map(free_names, items)) & self.unclear:
+                raise
 
     def _given_by(self, tensor: TensorType) -> frozenset[str]:
         """Return the names to which a generated tensor's shape may give values."""

@@ -130,26 +130,26 @@ def dtype_faults(signature: Signature, dtypes: Mapping[str, str]) -> dict[str, s
     return faults
 
 
-def branch_of(signature: Signature, row: WorkloadRow, parameters: Mapping[str, object]) -> Branch | None:
-    """Return the branch that a row's call takes, or None where it follows from what is unknown.
+def branches_of(signature: Signature, row: WorkloadRow, parameters: Mapping[str, object]) -> tuple[Branch, ...]:
+    """Return the branch that a row's call takes, or each that it may take where parameters have no value.
 
     Raises:
         ExpressionError: the signature accepts no such call.
     """
     deciding = discriminants(signature)
-    there = {name: name in row.some for name in optional_names(signature)}
-    if row.lost & {"some"} or any(subject(found.tree) not in parameters | there.keys() for found in deciding):
-        return None
-    key = tuple(decided(found, parameters, there) for found in deciding)
+    there = {name: name in row.some for name in optional_names(signature)} if "some" not in row.lost else {}
+    known = {
+        place: decided(found, parameters, there)
+        for place, found in enumerate(deciding)
+        if subject(found.tree) in parameters | there.keys()
+    }
     try:
         accepted = branches(signature)
     except TooManyBranchesError:
-        return None
-    for branch in accepted:
-        if branch.key == key:
-            return branch
-    if not accepted:
-        return None
+        return ()
+    possible = tuple(branch for branch in accepted if all(branch.key[place] == known[place] for place in known))
+    if possible or not accepted:
+        return possible
     passed = ", ".join(row.some) or "no optional tensor"
     raise ExpressionError(f"the signature accepts no call that passes {passed} with these parameters")
 

@@ -41,21 +41,24 @@ def scope_of(signature: Signature) -> Scope:
     return scope
 
 
-def let_order(signature: Signature) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the lets, each after those that it reads, and the lets that read themselves through others."""
+def let_order(signature: Signature) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+    """Return the lets, each after those that it reads, and the circles of lets that read themselves through others."""
     reads = {name: free_names(formula.tree) & signature.let.keys() for name, formula in signature.let.items()}
-    circle: list[str] = []
+    circles: dict[frozenset[str], tuple[str, ...]] = {}
     ordered: list[str] = []
     pending = dict(reads)
     while pending:
         ready = [name for name, read in pending.items() if not read & pending.keys()]
+        ordered.extend(ready)
         if not ready:
-            ready = circle = [name for name in pending if name in _reached(name, reads)]
-        else:
-            ordered.extend(ready)
+            reached = {name: _reached(name, reads) for name in pending}
+            ready = [name for name in pending if name in reached[name]]
+            for name in ready:
+                circle = tuple(other for other in ready if other in reached[name] and name in reached[other])
+                circles[frozenset(circle)] = circle
         for name in ready:
             del pending[name]
-    return tuple(ordered), tuple(circle)
+    return tuple(ordered), tuple(circles.values())
 
 
 def _reached(name: str, reads: Mapping[str, frozenset[str]]) -> frozenset[str]:

@@ -35,6 +35,9 @@ S = TypeVar("S", bound=Sequence[object])
 MOST_EVALUATED: Final = 1 << 23
 """The elements that evaluating one expression may make and run over, all its parts together."""
 
+LONGEST_PRODUCT: Final = 1 << 12
+"""The bits that a product of a sequence may have while an expression is evaluated."""
+
 
 def function_alias(name: str) -> str:
     """Return the name under which emitted source calls a primitive."""
@@ -155,6 +158,7 @@ def evaluate(expression: Expression, values: Mapping[str, object], present: Pres
         "_counted": budget.charged,
         "_repeat": budget.repeat,
         "_balanced_sizes": budget.balanced_sizes,
+        "_prod": budget.product,
     }
     return run(lambda: eval(emitter.emit(expression), namespace))  # noqa: S307 - closed source
 
@@ -170,6 +174,14 @@ class _Budget:
         if self.left < 0:
             raise ExpressionError(f"it makes or runs over more than {MOST_EVALUATED} elements")
         return sequence
+
+    def product(self, values: Sequence[int]) -> int:
+        found = 1
+        for value in values:
+            found *= value
+            if type(found) is int and found.bit_length() > LONGEST_PRODUCT:
+                raise ExpressionError(f"it multiplies to more than {LONGEST_PRODUCT} bits")
+        return found
 
     def repeat(self, value: int, count: int) -> Dims:
         return self.charged(repeat(value, count))

@@ -135,12 +135,15 @@ class _TypeCheck:
         return any(isinstance(self.scope.names.get(name), UnknownKind) for name in free_names(tree))
 
     def _lets(self) -> dict[str, Formula]:
-        ordered, circle = let_order(self.signature)
+        ordered, circles = let_order(self.signature)
         sound = dict(self.signature.let)
-        for name in circle:
-            self.report((*self.path, "let", name), "let-cycle", f"{name} is computed from itself", "break the circle")
-            sound[name] = _unknown(sound[name])
-            self.scope = self.scope.binding(name, UnknownKind())
+        for first, *others in circles:
+            through = f" through {', '.join(others)}" if others else ""
+            message = f"{first} is computed from itself{through}"
+            self.report((*self.path, "let", first), "let-cycle", message, "break the circle")
+            for name in (first, *others):
+                sound[name] = _unknown(sound[name])
+                self.scope = self.scope.binding(name, UnknownKind())
         for name in ordered:
             formula = sound[name]
             kind = self.kind(formula.tree, (*self.path, "let", name), "let", self.scope)

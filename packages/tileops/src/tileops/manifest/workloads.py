@@ -17,7 +17,7 @@ from tileops.manifest.kinds import DTypeKind
 from tileops.manifest.predicates import PREDICATES
 from tileops.manifest.primitives import DTYPES
 from tileops.manifest.rowsolving import Solving, TensorCase
-from tileops.manifest.rowvalues import RowValueError, branch_of, passed_faults, stated, tensors_of, used_names
+from tileops.manifest.rowvalues import RowValueError, branches_of, passed_faults, stated, tensors_of, used_names
 from tileops.manifest.source import evaluate, run
 from tileops.manifest.typecheck import check_kinds
 
@@ -77,9 +77,7 @@ def instantiate(entry: OpEntry, row: WorkloadRow, dtype_case: Mapping[str, str])
     for fault in (*found.faults, *passed_faults(signature, row)):
         raise fault
     parameters = found.parameters
-    branch = branch_of(signature, row, parameters)
-    if branch is None:
-        raise ExpressionError("it is not known which branch the row takes")
+    (branch,) = branches_of(signature, row, parameters)
     unused = [name for name in (*found.indices, *dtypes) if name not in used_names(signature, branch)]
     if unused:
         raise unused_name(unused[0])

@@ -100,7 +100,8 @@ def _allocated(plan: SignaturePlan, branch: EffectBranch) -> Returned | None:
 def _runner(plan: SignaturePlan, branch: EffectBranch, returned: Returned | None) -> Callable[..., Any]:
     """The body of an operator: one call of the instance under the key.
 
-    What it writes counts as written for autograd, which then refuses to use a tensor saved before.
+    What it writes counts as written for autograd, which then refuses to use a tensor saved before. An inference tensor
+    is written in inference mode alone.
     """
     if not branch.has_out and returned is None:
 
@@ -113,6 +114,10 @@ def _runner(plan: SignaturePlan, branch: EffectBranch, returned: Returned | None
 
     def run_effect(*arguments: Any) -> Any:
         inputs, out = _split(branch, arguments)
+        if not torch.is_inference_mode_enabled():
+            for place in places:
+                if arguments[place].is_inference():
+                    arguments[place].as_strided((0,), (1,)).zero_()  # writes nothing; raises PyTorch's own error
         result = run_call(instance(arguments[-1]), inputs, out)
         for place in places:
             if not arguments[place].is_inference():  # such a tensor has no version that anyone could compare
@@ -154,6 +159,7 @@ def _compile(source: str, op_name: str, plan: SignaturePlan, names: tuple[str, .
         "MISSING": MISSING,
         "Tensor": Tensor,
         "is_grad_enabled": torch.is_grad_enabled,
+        "is_exporting": torch.compiler.is_exporting,
         "strided": torch.strided,
         "in_forward_mode": in_forward_mode,
         "refuse_tangents": partial(refuse_tangents, op_name),

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 def boundary_source(plan: SignaturePlan) -> str:
-    """Source of `_call_boundary` for the ops of `plan`; a class with one effect branch decides nothing on a call."""
+    """Source of `_call_boundary` for the ops of `plan`; a class with one effect branch decides nothing on a call.
+
+    An exported program holds the operator alone: what would refuse a backward is no part of it.
+    """
     names, buffered = plan.inputs, _buffered(plan)
     required = [name for name in names if name in plan.required_inputs]
     optional = [name for name in names if name not in plan.required_inputs] + ["out"] * buffered
@@ -29,7 +32,7 @@ def boundary_source(plan: SignaturePlan) -> str:
         f"        refuse_arguments(({settled}), {'out' if buffered else 'None'}, excess, unknown)",
         "    if in_forward_mode():",
         f"        refuse_tangents(({settled}))",
-        f"    differentiate = is_grad_enabled() and ({_needs_gradient(required, optional)})",
+        f"    differentiate = is_grad_enabled() and ({_needs_gradient(required, optional)}) and not is_exporting()",
     ]
     if len(plan.branches) == 1:
         return "\n".join([*lines, *_branch(plan, plan.branches[0], 0, "    "), ""])

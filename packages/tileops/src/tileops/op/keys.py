@@ -17,21 +17,32 @@ if TYPE_CHECKING:
 _INSTANCES: WeakValueDictionary[str, Op] = WeakValueDictionary()
 _COUNTERS: dict[str, itertools.count[int]] = {}
 _GUARD = threading.Lock()
+_SHOWN = 240
+"""So many characters of the parameters stand in a key."""
+_ESCAPED = str.maketrans("", "", "'\"\\\n\r")
 
 
 def register(op: Op, facts: object) -> str:
     """A key for `op` that this process never uses again, the same in every run of the same program.
 
     `facts` is everything that the fake of the op's operators depends on. Its digest is part of the key, so that a graph
-    cached on disk by another program is found only when those facts are equal.
+    cached on disk by another program is found only when those facts are equal. The parameters stand in the key too, for
+    whoever reads a graph, or loads one where the instance is missing.
     """
     digest = hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
     stem = f"{type(op).__name__}-{digest}"
     with _GUARD:
         number = next(_COUNTERS.setdefault(stem, itertools.count()))
-        key = f"{stem}-{number}"
+        key = f"{stem}-{number} {_parameters(op)}"
         _INSTANCES[key] = op
     return key
+
+
+def _parameters(op: Op) -> str:
+    """The settled parameters as `(eps=1e-06)`, without the characters that a string literal would have to escape."""
+    text = ", ".join(f"{name}={value!r}" for name, value in op._construction.values.parameters.items())
+    plain = text.translate(_ESCAPED)
+    return f"({plain})" if len(plain) <= _SHOWN else f"({plain[:_SHOWN]}...)"
 
 
 def instance(key: str) -> Op:
@@ -39,11 +50,12 @@ def instance(key: str) -> Op:
     try:
         return _INSTANCES[key]
     except KeyError:
-        name = key.split("-", 1)[0]
+        stem, _, parameters = key.partition(" ")
+        name, number = stem.partition("-")[0], stem.rpartition("-")[2]
         raise InstanceNotFoundError(
-            f"{name}: the compiled or exported graph calls instance {key}, "
-            "expected that instance to be alive in this process, received none; "
-            f"construct {name} with the same parameters, in the same order, before running the graph, and keep it alive"
+            f"{name}: the compiled or exported graph calls instance {stem}, "
+            f"expected it alive in this process, received none; construct {name}{parameters} before running the graph "
+            f"and keep it alive, as number {number} (from 0) of those with these parameters and this version of tileops"
         ) from None
 
 
