@@ -15,11 +15,17 @@ from tileops_testing.plugin import RunSuite
 from tileops_testing.suites import CompileContractSuite
 
 REGISTERED: Final = (
+    "AllFwdOp",
+    "AmaxFwdOp",
+    "AminFwdOp",
+    "AnyFwdOp",
     "BatchNormFwdOp",
+    "CountNonzeroFwdOp",
     "GemmFwdOp",
     "LayerNormFwdOp",
     "LongRoPEFwdOp",
     "MaxPool2dFwdOp",
+    "MeanFwdOp",
     "MoEGroupedGemmFwdOp",
     "ProdFwdOp",
     "RMSNormFwdOp",

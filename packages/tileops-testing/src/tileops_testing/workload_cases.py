@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import msgspec
 import torch
@@ -99,21 +99,31 @@ def _steps(entry: OpEntry, row: WorkloadRow, dtypes: Mapping[str, str], sizes: S
     }
 
 
-def _empty(entry: OpEntry, row: WorkloadRow, dtypes: Mapping[str, str], sizes: Sizes) -> Sizes | None:
-    """Return the first free size that may have no element, without it: both signature and contents must be possible."""
+def _empty(entry: OpEntry, row: WorkloadRow, dtypes: Mapping[str, str], sizes: Sizes) -> Sizes:
+    """Return the first free size that may have no element, without it: both signature and contents must be possible.
+
+    Of a shape, the last axis that may have none is taken. Nothing is returned where no size may.
+    """
     plan = build_plan(entry)
     for name, size in sizes.items():
-        if size == ():
-            continue
-        emptied: Sizes = {name: 0 if isinstance(size, int) else (*size[:-1], 0)}
-        try:
-            case = workloads.instantiate(entry, msgspec.structs.replace(row, values={**row.values, **emptied}), dtypes)
-            workloads.metadata(entry, case)
-            workloads.meta_call(plan, case)
-        except (ExpressionError, SignatureError):
-            continue
-        return emptied
-    return None
+        for without in _without_elements(size):
+            try:
+                values = {**row.values, name: without}
+                case = workloads.instantiate(entry, msgspec.structs.replace(row, values=values), dtypes)
+                workloads.metadata(entry, case)
+                workloads.meta_call(plan, case)
+            except (ExpressionError, SignatureError):
+                continue
+            return {name: without}
+    return {}
+
+
+def _without_elements(size: Size) -> Iterator[Size]:
+    if isinstance(size, int):
+        yield 0
+    else:
+        for axis in reversed(range(len(size))):
+            yield (*size[:axis], 0, *size[axis + 1 :])
 
 
 def _accepted(plan: SignaturePlan, row: WorkloadRow, dtypes: Mapping[str, str], sizes: Sizes, step: int) -> bool:
