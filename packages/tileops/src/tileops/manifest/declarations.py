@@ -33,7 +33,7 @@ from tileops.manifest.values import accepts, from_manifest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tileops.manifest.model import OpEntry, Parameter, Path, Problem, Signature
+    from tileops.manifest.model import OpEntry, Parameter, Path, Problem, Signature, TypeFamily
 
 _RESERVED = DTYPE_NAMES | {"inf", "present", "bytes", "out", "isinstance", "len", "tuple", "any", "self", "target"}
 
@@ -60,8 +60,9 @@ class Declarations:
             )
         forall = {name: self._index(name, kind) for name, kind in signature.forall.items()}
         parameters = tuple(self._parameter(parameter) for parameter in signature.parameters)
+        families = {name: self._family(family) for name, family in signature.families.items()}
         combinations = self._combinations()
-        if not self.problems and not signature.lost:
+        if not self.problems and not signature.lost and combinations == signature.dtype_combos:
             return signature
         return msgspec.structs.replace(
             signature,
@@ -75,6 +76,7 @@ class Declarations:
                 name: Formula(formula.text, Unknown(possible_names(formula.tree))) if name in self.unclear else formula
                 for name, formula in signature.let.items()
             },
+            families=families,
             dtype_combos=combinations,
         )
 
@@ -130,6 +132,16 @@ class Declarations:
             return parameter
         return msgspec.structs.replace(parameter, kind=kind, default=default)
 
+    def _family(self, family: TypeFamily) -> TypeFamily:
+        """Return a type family with the unknown kind for parameters of unknown types."""
+        sums = self.signature.sums
+        for name, kind in family.parameters.items():
+            for unknown in _unknown_types(kind, sums):
+                path: Path = ("types", family.name, "params", name)
+                self.report(path, "kind", f"unknown type {unknown}", "declare it under types or in types.yaml")
+        kinds = {name: sound_kind(kind, sums) for name, kind in family.parameters.items()}
+        return family if kinds == family.parameters else msgspec.structs.replace(family, parameters=kinds)
+
     def _wrong_default(self, kind: Kind, default: object) -> str:
         """Return why a default is none of its parameter's kind, or nothing."""
         if isinstance(default, float) and math.isnan(default):
@@ -158,6 +170,8 @@ class Declarations:
         usual = Counter(frozenset(row) for row in whole).most_common(1)
         for place, row in enumerate(rows):
             path: Path = ("dtype_combos", place)
+            if row in whole and row in rows[:place]:
+                self.report(path, "dtype-combos", "the row stands twice", "remove it")
             if row in whole and frozenset(row) != usual[0][0]:
                 self.report(path, "dtype-combos", "the rows name different indices", "name the same in each row")
             for name, dtype in row.items():
@@ -186,4 +200,5 @@ def _taken(group: str, name: str) -> str:
 
 
 def _unknown_types(kind: Kind, sums: Mapping[str, object]) -> list[Kind]:
+    """Return the sum types that a kind names and nothing declares."""
     return [member for member in members(kind) if isinstance(member, SumKind) and member.name not in sums]

@@ -10,6 +10,7 @@ import msgspec
 
 from tileops.errors import ExpressionError
 from tileops.manifest import roofline, workloads
+from tileops.manifest.kinds import UnknownKind
 from tileops.manifest.model import Formula
 from tileops.manifest.rowcheck import RowCheck
 from tileops.manifest.rowvalues import is_partial
@@ -76,7 +77,7 @@ def _wrong_function(name: str) -> str:
 def _repeated(entry: OpEntry, row: WorkloadRow, path: Path, ids: set[str]) -> Iterator[Problem]:
     """Yield the dtype cases whose ids another case has, and add the row's to the ids."""
     for number, dtypes in enumerate(row.dtype_cases):
-        if is_partial(dtypes):
+        if is_partial(dtypes) or any(isinstance(kind, UnknownKind) for kind in entry.signature.forall.values()):
             continue
         found = workloads.case_id(entry.signature, row, dtypes)
         if found in ids:

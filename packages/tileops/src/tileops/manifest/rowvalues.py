@@ -109,11 +109,11 @@ def passed_faults(signature: Signature, row: WorkloadRow) -> list[RowValueError]
     if signature.lost & {"inputs", "params", "outputs"}:
         return []
     optional = optional_names(signature)
-    return [
-        RowValueError("some", f"some names {name}, which is no optional tensor of the signature")
-        for name in row.some
-        if name not in optional
-    ]
+    strange = [name for name in row.some if name not in optional]
+    twice = [name for name in dict.fromkeys(row.some) if row.some.count(name) > 1]
+    messages = [f"some names {name}, which is no optional tensor of the signature" for name in strange]
+    messages += [f"some names {name} twice" for name in twice]
+    return [RowValueError("some", message) for message in messages]
 
 
 def dtype_faults(signature: Signature, dtypes: Mapping[str, str]) -> dict[str, str]:
