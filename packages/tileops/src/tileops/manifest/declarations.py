@@ -165,7 +165,7 @@ class Declarations:
     def _combinations(self) -> tuple[Mapping[str, str], ...]:
         """Return the rows of dtypes, or none where one of them is wrong: then no combination is refused."""
         rows = self.signature.dtype_combos
-        whole = [row for row in rows if not isinstance(row, Partial)]
+        whole = [row for row in rows if not isinstance(row, Partial) and all(map(self._is_dtype, row))]
         before = len(self.problems)
         usual = Counter(frozenset(row) for row in whole).most_common(1)
         for place, row in enumerate(rows):
@@ -176,14 +176,18 @@ class Declarations:
                 self.report(path, "dtype-combos", "the rows name different indices", "name the same in each row")
             for name, dtype in row.items():
                 kind = self.signature.forall.get(name)
-                if isinstance(kind, UnknownKind) or (kind is None and "forall" in self.signature.lost):
-                    continue
-                if not isinstance(kind, DTypeKind):
+                if not self._is_dtype(name):
                     self.report((*path, name), "dtype-combos", f"{name} is not a DType index")
-                elif dtype not in kind.values:
+                elif isinstance(kind, DTypeKind) and dtype not in kind.values:
                     self.report((*path, name), "dtype-combos", f"{name} is never {dtype}; it is {kind}")
         sound = len(whole) == len(rows) and before == len(self.problems)
         return rows if sound else ()
+
+    def _is_dtype(self, name: str) -> bool:
+        """Whether a name is an index of dtypes, or may be one."""
+        kind = self.signature.forall.get(name)
+        unread = kind is None and "forall" in self.signature.lost
+        return unread or isinstance(kind, DTypeKind | UnknownKind)
 
 
 def _taken(group: str, name: str) -> str:
