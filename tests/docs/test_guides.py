@@ -15,6 +15,7 @@ PAGES = sorted(
     [
         *ROOT.glob("*.md"),
         *(ROOT / "docs").glob("*.md"),
+        *(ROOT / "docs" / "guides").glob("*.md"),
         *(ROOT / "packages").glob("*/README.md"),
     ]
 )

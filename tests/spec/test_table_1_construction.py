@@ -310,8 +310,11 @@ def test_a_construction_time_tensor_is_moved_once_per_device() -> None:
     assert op.parameter_on("table", CPU) is table
     assert op.parameter_on("table", there) is op.parameter_on("table", there)
     assert op.parameter_on("table", there).device == there
-    with pytest.raises(ArgumentError, match=r"TableFwdOp: parameter_on: expected one of \['table'\], received 'tabel'"):
+    with pytest.raises(ArgumentError) as caught:
         op.parameter_on("tabel", CPU)
+    assert str(caught.value) == (
+        "TableFwdOp: parameter_on: expected one of ['table'], received 'tabel'; name a manifest parameter"
+    )
 
 
 class _KeepsNothing(DoubleFwdOp, entry=DoubleFwdOp._plan.entry):

@@ -17,7 +17,7 @@ from tileops.op import base as base_module
 from tileops_kernels.errors import ContractTypeError
 
 from .capture import Capture
-from .composites import ChainFwdOp, MixedFwdOp, NestedFwdOp, ones
+from .composites import CacheFwdOp, ChainFwdOp, MixedFwdOp, NestedFwdOp, ones
 from .toys import CPU, DoubleFwdOp, Hooks, IntoFwdOp, NegateFwdOp, RampFwdOp, SplitFwdOp, ToyOp, TripleFwdOp, entry
 
 WITH_BOUNDARY: list[type[Op]] = [DoubleFwdOp, TripleFwdOp, NegateFwdOp, IntoFwdOp, SplitFwdOp]
@@ -196,10 +196,13 @@ def test_row_4_a_traced_composite_is_not_checked() -> None:
 def test_row_4_a_sub_op_must_be_held_before_tracing() -> None:
     """Constructing an op cannot be traced: a sub-op that is not there yet is refused with the mend."""
     op = ChainFwdOp(twice=True)
-    with pytest.raises(Exception, match="ChainFwdOp: second: expected a sub-op held before tracing") as caught:
+    with pytest.raises(torch._dynamo.exc.Unsupported) as caught:
         torch.compile(op, fullgraph=True, backend="eager")(ones(2, dtype=torch.float16))
 
-    assert "call the op once before compiling it" in str(caught.value)
+    assert (
+        "ChainFwdOp: second: expected a sub-op held before tracing, received a request to build one; call the op once "
+        "before compiling it, or hold the sub-op in the constructor"
+    ) in str(caught.value)
 
 
 def test_row_4_a_target_must_have_built_before_tracing(registry: BackendRegistry) -> None:
@@ -207,10 +210,36 @@ def test_row_4_a_target_must_have_built_before_tracing(registry: BackendRegistry
     registry.register_kernel_builder("ChainFwdOp", "acme", lambda *specs, **params: lambda x, bias: x * 10)
     op = ChainFwdOp(target="acme")
     op(ones(2))
-    with pytest.raises(
-        Exception, match=r"ChainFwdOp: target 'acme': expected inputs .* received shapes \[\[3\], None\]"
-    ):
+    with pytest.raises(torch._dynamo.exc.Unsupported) as caught:
         torch.compile(op, fullgraph=True, backend="eager", dynamic=False)(ones(3))
+
+    assert (
+        "ChainFwdOp: target 'acme': expected inputs that its kernels were built for, received shapes [[3], None] while "
+        "tracing; call the op once with such inputs before compiling"
+    ) in str(caught.value)
+
+
+def test_row_4_a_traced_target_writes_the_callers_own_tensors(registry: BackendRegistry) -> None:
+    """What the call writes reaches the target as it is, whatever its strides; what it does not write is contiguous."""
+    given: list[bool] = []
+
+    def build(*_: Any, **__: Any) -> Any:
+        def kernel(x: Tensor, cache: Tensor, *, out: Tensor | None = None) -> Tensor:
+            given.append(x.is_contiguous())
+            cache.copy_(x)
+            return x * 10 if out is None else out.copy_(x * 10)
+
+        return kernel
+
+    registry.register_kernel_builder("CacheFwdOp", "acme", build)
+    op = CacheFwdOp(target="acme")
+    op(ones(3, 2), torch.zeros(3, 2))
+    traced = torch.compile(op, fullgraph=True, backend="aot_eager")
+    cache, out = torch.zeros(2, 3).t(), torch.zeros(2, 3).t()
+
+    assert traced(torch.full((2, 3), 2.0).t(), cache, out=out) is out
+    assert (cache.tolist(), out.tolist()) == ([[2.0, 2.0]] * 3, [[20.0, 20.0]] * 3)
+    assert given == [True, True]
 
 
 def test_row_4_a_composite_on_fake_tensors_leaves_no_record() -> None:

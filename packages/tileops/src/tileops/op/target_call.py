@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
@@ -35,10 +35,7 @@ def run_target(
 
     `note` is told of a kernel that this call built.
     """
-    ready = tuple(
-        tensor if tensor is None or tensor_name in record.written else tensor.contiguous()
-        for tensor_name, tensor in zip(op._plan.inputs, inputs, strict=True)
-    )
+    ready = _ready(op, record.written, inputs)
     kernel = _kernel(op, binding, record.device, ready, note)
     return kernel(*ready) if out is None else kernel(*ready, out=out)
 
@@ -57,11 +54,12 @@ def serves_elsewhere(op: Op) -> bool:
 def trace_target(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Call the target's kernel from traced code, unchecked; the kernel becomes whatever it is traced to.
 
-    Raises OpNotAvailableError when no eager call has built the kernel: building cannot be traced.
+    What the call writes is the caller's own, as in an eager call. Raises OpNotAvailableError when no eager call has
+    built the kernel: building cannot be traced.
     """
     inputs, out = bind_call(type(op).__name__, op._plan, args, kwargs)
-    ready = tuple([tensor if tensor is None else tensor.contiguous() for tensor in inputs])
-    device = next((tensor.device for tensor in ready if tensor is not None), op._construction.values.device)
+    ready = _ready(op, _written(op, inputs, out), inputs)
+    device = _device(op, ready)
     kernel = op._binding.target_kernels.get(_key(device, ready))
     if kernel is None:
         shapes = [None if tensor is None else list(tensor.shape) for tensor in ready]
@@ -70,6 +68,33 @@ def trace_target(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
             f"received shapes {shapes} while tracing; call the op once with such inputs before compiling"
         )
     return kernel(*ready) if out is None else kernel(*ready, out=out)
+
+
+def _ready(op: Op, written: Collection[str], inputs: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
+    """The inputs as a target's kernel gets them: contiguous, but for those that the call writes."""
+    return tuple(
+        [
+            tensor if tensor is None or name in written else tensor.contiguous()
+            for name, tensor in zip(op._plan.inputs, inputs, strict=True)
+        ]
+    )
+
+
+def _written(op: Op, inputs: Sequence[Tensor | None], out: Tensor | None) -> tuple[str, ...]:
+    """The inputs that a call which nothing has checked writes."""
+    plan = op._plan
+    optional = [item for name, item in zip(plan.inputs, inputs, strict=True) if name not in plan.required_inputs]
+    if any(branch.has_out for branch in plan.branches):
+        optional.append(out)
+    return plan.branches[op._effects[tuple([item is not None for item in optional])]].writes
+
+
+def _device(op: Op, inputs: Sequence[Tensor | None]) -> torch.device | None:
+    """The device of a call that nothing has checked: its first tensor's that is not declared for the CPU."""
+    for declared, tensor in zip(op._plan.entry.signature.inputs, inputs, strict=True):
+        if tensor is not None and declared.device != "cpu":
+            return tensor.device
+    return op._construction.values.device
 
 
 def _kernel(
