@@ -13,7 +13,7 @@ from tileops.manifest import roofline, workloads
 from tileops.manifest.kinds import UnknownKind
 from tileops.manifest.model import Formula
 from tileops.manifest.rowcheck import RowCheck
-from tileops.manifest.rowvalues import is_partial, passed_faults
+from tileops.manifest.rowvalues import dtype_faults, is_partial, passed_faults
 
 if TYPE_CHECKING:
     from tileops.manifest.excuses import Excuses
@@ -76,8 +76,9 @@ def _wrong_function(name: str) -> str:
 
 def _repeated(entry: OpEntry, row: WorkloadRow, path: Path, ids: set[str]) -> Iterator[Problem]:
     """Yield the dtype cases whose ids another case has, and add the row's to the ids."""
+    unclear = any(isinstance(kind, UnknownKind) for kind in entry.signature.forall.values())
     for number, dtypes in enumerate(row.dtype_cases):
-        if is_partial(dtypes) or any(isinstance(kind, UnknownKind) for kind in entry.signature.forall.values()):
+        if unclear or is_partial(dtypes) or dtype_faults(entry.signature, dtypes):
             continue
         found = workloads.case_id(entry.signature, row, dtypes)
         if found in ids:
