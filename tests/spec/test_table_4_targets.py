@@ -14,7 +14,7 @@ from tileops.backend import (
     OpNotAvailableError,
     UnknownTargetError,
 )
-from tileops.errors import ResultError, ShapeError
+from tileops.errors import LayoutError, ResultError, ShapeError
 
 from .acme import Acme, spec, tenfold
 from .composites import ChainFwdOp, MixedFwdOp, ones
@@ -293,8 +293,6 @@ def test_a_target_gets_contiguous_inputs(registry: BackendRegistry) -> None:
 
 def test_a_declared_layout_holds_for_a_target_too(registry: BackendRegistry) -> None:
     """A written input that declares contiguous memory is contiguous, or the call is refused before the target."""
-    from tileops.errors import LayoutError
-
     acme = Acme(registry, "CentreFwdOp", lambda x, mean, count: x - mean)
     with pytest.raises(LayoutError, match="CentreFwdOp: mean: expected a contiguous tensor"):
         CentreFwdOp(training=True, target="acme")(ones(2, 3), torch.zeros(3, 2).t(), torch.tensor(0))
@@ -317,6 +315,21 @@ def test_a_wrong_call_does_not_reach_a_target(registry: BackendRegistry) -> None
         IntoFwdOp(target="acme")(ones(2), out=ones(3))
 
     assert acme.told == []
+
+
+def test_a_buffer_within_an_input_does_not_reach_a_target(registry: BackendRegistry) -> None:
+    """What a target writes is memory of its own, on every call; a buffer beside the input in one storage is taken."""
+    acme = Acme(registry, "IntoFwdOp", lambda x, *, out: out.copy_(x + 1))
+    op, storage = IntoFwdOp(target="acme"), torch.ones(8)
+    assert op(storage[:4], out=storage[4:]).tolist() == [2.0] * 4
+    for out in (storage[:4], storage[2:6], storage[::2]):
+        with pytest.raises(LayoutError) as caught:
+            op(storage[:4], out=out)
+        assert str(caught.value) == (
+            "IntoFwdOp: out: expected memory of its own, received some of x; pass another buffer"
+        )
+
+    assert (len(acme.given), storage.tolist()) == (1, [1.0] * 4 + [2.0] * 4)
 
 
 def test_a_targets_result_is_checked(registry: BackendRegistry) -> None:

@@ -11,8 +11,10 @@ from torch import Tensor
 from tileops.backend.registry import BUILTIN
 from tileops.backend.specs import TargetKernel
 from tileops.backend.targets import build_kernel, spec_of
+from tileops.errors import LayoutError
 from tileops.op.arguments import bind_call
 from tileops_kernels.errors import OpNotAvailableError
+from tileops_kernels.memory import share_memory
 
 if TYPE_CHECKING:
     from tileops.manifest.record import SignatureCall
@@ -33,9 +35,12 @@ def run_target(
 ) -> Any:
     """Run the target's kernel on checked inputs, made contiguous unless the call writes them.
 
-    `note` is told of a kernel that this call built.
+    The caller's buffer is memory of its own: no target could know otherwise. `note` is told of a kernel that this call
+    built. Raises LayoutError for a buffer within an input.
     """
     ready = _ready(op, record.written, inputs)
+    if out is not None:
+        _refuse_shared(op, out, ready)
     kernel = _kernel(op, binding, record.device, ready, note)
     return kernel(*ready) if out is None else kernel(*ready, out=out)
 
@@ -78,6 +83,15 @@ def _ready(op: Op, written: Collection[str], inputs: Sequence[Tensor | None]) ->
             for name, tensor in zip(op._plan.inputs, inputs, strict=True)
         ]
     )
+
+
+def _refuse_shared(op: Op, out: Tensor, inputs: Sequence[Tensor | None]) -> None:
+    """Raise LayoutError where the caller's buffer shares memory with an input, which a kernel may read as it writes."""
+    for name, tensor in zip(op._plan.inputs, inputs, strict=True):
+        if tensor is not None and share_memory(out, tensor):
+            raise LayoutError(
+                f"{type(op).__name__}: out: expected memory of its own, received some of {name}; pass another buffer"
+            )
 
 
 def _written(op: Op, inputs: Sequence[Tensor | None], out: Tensor | None) -> tuple[str, ...]:
