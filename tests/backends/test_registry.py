@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 import torch
 
+from tileops import backend
 from tileops.backend import (
     BUILTIN,
     BackendLoadWarning,
@@ -236,6 +237,24 @@ def test_a_spec_holds_facts_alone() -> None:
     assert hash(spec) == hash(TensorSpec(torch.device("cpu"), torch.float32, (2,)))
     with pytest.raises(AttributeError):
         spec.shape = (3,)  # type: ignore[misc]
+
+
+def test_the_package_exports_what_a_backend_needs() -> None:
+    """The functions and types of a backend's author, each with a docstring, and the errors that they may meet."""
+    functions = {
+        "register_kernel_type",
+        "register_detector",
+        "register_kernel_builder",
+        "set_default_target",
+        "default_target",
+        "registered_targets",
+        "load_failures",
+    }
+    errors = {"UnknownTargetError", "AmbiguousTargetError", "OpNotAvailableError", "RegistrationError"}
+
+    assert {*functions, *errors, "BackendError", "TensorSpec", "BUILTIN"} <= set(backend.__all__)
+    assert [name for name in functions if not getattr(backend, name).__doc__] == []
+    assert [name for name in errors if not issubclass(getattr(backend, name), BackendError)] == []
 
 
 def test_this_process_loads_without_failures() -> None:

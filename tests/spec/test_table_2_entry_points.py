@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -265,6 +269,25 @@ def test_row_4_a_serving_target_runs_its_kernel_when_traced(registry: BackendReg
     assert torch.equal(traced(ones(2)), torch.full((2,), 10.0))
     assert before.operators() == ["tileops.toy_double_fwd.default"]
     assert after.operators() == []
+
+
+def test_row_1_the_captured_graph_shows_one_node() -> None:
+    """What `TORCH_LOGS=graph_code` prints of a compiled call is the operator, once, with the instance's key."""
+    program = (
+        "import torch\n"
+        "from tests.spec.toys import DoubleFwdOp\n"
+        "op = DoubleFwdOp()\n"
+        "torch.compile(op, fullgraph=True, backend='eager')(torch.ones(2), torch.ones(2))\n"
+        "print(op._instance_key)\n"
+    )
+    environment = {**os.environ, "TORCH_LOGS": "graph_code", "PYTHONPATH": str(Path(__file__).parents[2])}
+    result = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+
+    (line,) = [line for line in result.stderr.splitlines() if "torch.ops." in line]
+    assert "torch.ops.tileops.toy_double_fwd.default(" in line
+    assert f"'{result.stdout.strip()}')" in line
 
 
 @pytest.mark.parametrize("op", WITH_BOUNDARY)
