@@ -95,7 +95,8 @@ def vector_norm_fwd(
     dtype: torch.dtype | None = None,
 ) -> Tensor:
     """Return the norm of order ``ord`` over ``dim`` of the elements converted to ``dtype``, in float64."""
-    return torch.linalg.vector_norm(_wide(x, dtype), ord, _axes(dim), keepdim)
+    norm: Tensor = torch.linalg.vector_norm(_wide(x, dtype), ord, _axes(dim), keepdim)
+    return norm
 
 
 def softmax_fwd(x: Tensor, *, dim: int | None = None, dtype: torch.dtype | None = None) -> Tensor:

@@ -235,8 +235,8 @@ class VectorNormFwdOp(ReduceOp):
     front or the back; None and an empty list are all of them. keepdim: keep reduced axes with length one. dtype: of the
     result, x's own or float32.
 
-    Raises ParameterError or ParameterTypeError at construction, and AxisError, RepeatedAxisError, DTypeError, RuleError or
-    ArgumentError on a call, before any kernel runs.
+    Raises ParameterError or ParameterTypeError at construction, and AxisError, RepeatedAxisError, DTypeError, RuleError
+    or ArgumentError on a call, before any kernel runs.
 
     Source: `torch.linalg.vector_norm`.
     """
