@@ -33,6 +33,7 @@ REGISTERED: Final = (
     "RoPEFwdOp",
     "SoftmaxFwdOp",
     "SumFwdOp",
+    "VectorNormFwdOp",
 )
 """The op classes with a cold compile test, sorted."""
 

@@ -10,14 +10,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from tileops.errors import ArgumentError, DTypeError, RuleError, SignatureError
+from tileops.errors import ArgumentError, DTypeError, ParameterError, RuleError, SignatureError
 from tileops.op.base import Op
-from tileops.reduction import AllFwdOp, AmaxFwdOp, AminFwdOp, AnyFwdOp, CountNonzeroFwdOp, MeanFwdOp
+from tileops.reduction import AllFwdOp, AmaxFwdOp, AminFwdOp, AnyFwdOp, CountNonzeroFwdOp, MeanFwdOp, VectorNormFwdOp
 from tileops_testing.inputs import LAYOUTS, Layout, TensorInput, poisoned_allocations
 from tileops_testing.numerics import assert_close, assert_identical
-from tileops_testing.references.reduction import mean_fwd
+from tileops_testing.references.reduction import mean_fwd, vector_norm_fwd
 
-pytestmark = pytest.mark.op("MeanFwdOp", "AmaxFwdOp", "AminFwdOp", "AllFwdOp", "AnyFwdOp", "CountNonzeroFwdOp")
+pytestmark = pytest.mark.op(
+    "MeanFwdOp", "AmaxFwdOp", "AminFwdOp", "AllFwdOp", "AnyFwdOp", "CountNonzeroFwdOp", "VectorNormFwdOp"
+)
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32)
 EXTREMES: Mapping[str, tuple[Callable[..., Op], Callable[..., Tensor]]] = {
@@ -209,6 +211,53 @@ def test_the_extreme_of_nothing_is_refused(tileops_device: torch.device) -> None
         "change what it reads so that it holds"
     )
     assert call(AmaxFwdOp(0), empty).shape == (0,)
+
+
+@pytest.mark.parametrize("order", [1, 2, 1.0, 2.0, math.inf])
+@pytest.mark.parametrize("keepdim", [False, True])
+def test_norms_are_torchs(keepdim: bool, order: float, tileops_device: torch.device) -> None:
+    """Every way to name axes, good or wrong, gives torch's norms and shapes, or an error where torch raises one."""
+    for shape in SHAPES:
+        x = sparse(*shape, dtype=torch.float32, device=tileops_device)
+        for dim in (*DIMS, *WRONG_DIMS):
+            op = VectorNormFwdOp(order, dim, keepdim)
+            try:
+                expected = torch.linalg.vector_norm(x.double(), order, dim, keepdim)
+            except (RuntimeError, IndexError):
+                with pytest.raises(SignatureError):
+                    op(x)
+                continue
+            assert_close(call(op, x), expected, dtype=torch.float32, summed=60, what=f"{shape} {dim}")
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_norms_round_once(dtype: torch.dtype, tileops_device: torch.device) -> None:
+    """Half-precision vectors whose squares overflow have finite norms; NaN and infinities pass through."""
+    x = TensorInput(shape=(4, 8193), dtype=dtype, values="large").make(0, tileops_device)
+    for order in (1.0, 2.0, math.inf):
+        for result in (dtype, torch.float32):
+            y = call(VectorNormFwdOp(order, 0, dtype=result), x)
+            assert_close(y, vector_norm_fwd(x, ord=order, dim=0), dtype=result, summed=4)
+        y = call(VectorNormFwdOp(order, 1, dtype=torch.float32), x)
+        assert_close(y, vector_norm_fwd(x, ord=order, dim=1), dtype=torch.float32, summed=8193)
+        rows = torch.tensor([[1, math.nan, 2], [1, -math.inf, 2], [-math.inf, math.nan, 0]], device=tileops_device)
+        y = call(VectorNormFwdOp(order, 1), rows.to(dtype))
+        assert (y.isnan().tolist(), y[1].item()) == ([True, False, True], math.inf)
+
+
+def test_norms_that_are_refused(tileops_device: torch.device) -> None:
+    """An order that is none of the three is refused at construction, a narrower dtype by the call."""
+    with pytest.raises(ParameterError) as refused:
+        VectorNormFwdOp(3)
+    assert str(refused.value) == (
+        "VectorNormFwdOp: ord: expected ord == 1 or ord == 2 or ord == inf, received ord=3; pass ord for which it holds"
+    )
+    with pytest.raises(RuleError) as failure:
+        VectorNormFwdOp(dtype=torch.float16)(torch.ones(2, device=tileops_device))
+    assert str(failure.value) == (
+        "VectorNormFwdOp: T: expected not present(dtype) or dtype.value == T or dtype.value == float32, "
+        "received T=float32, dtype=float16; change what it reads so that it holds"
+    )
 
 
 def test_dtypes_that_are_refused(tileops_device: torch.device) -> None:

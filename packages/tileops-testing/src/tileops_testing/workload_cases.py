@@ -12,6 +12,7 @@ from tileops.manifest import registry, workloads
 from tileops.manifest.kinds import DeviceKind, UnionKind
 from tileops.manifest.model import OpEntry, WorkloadRow
 from tileops.manifest.plan import SignaturePlan, build_plan
+from tileops.manifest.rowsolving import TensorCase
 from tileops.op.base import Op
 from tileops.op.naming import operator_name
 from tileops_testing.cases import CPU_ELEMENTS, Case, Size, Sizes, grown_sizes
@@ -140,7 +141,7 @@ def _accepted(plan: SignaturePlan, row: WorkloadRow, dtypes: Mapping[str, str], 
 
 def _parameter(value: object) -> object:
     """Return a construction parameter; a tensor that is one lies on the CPU, from where the op moves it."""
-    if not isinstance(value, workloads.TensorCase):
+    if not isinstance(value, TensorCase):
         return value
     return TensorInput(shape=tuple(value.shape), dtype=value.dtype, values="near_one").make(0, torch.device("cpu"))
 

@@ -21,6 +21,7 @@ __all__ = [
     "prod_fwd",
     "softmax_fwd",
     "sum_fwd",
+    "vector_norm_fwd",
 ]
 
 
@@ -85,6 +86,19 @@ def count_nonzero_fwd(x: Tensor, *, dim: int | Sequence[int] | None = None) -> T
     return x.ne(0).long().sum(dim=_axes(dim))
 
 
+def vector_norm_fwd(
+    x: Tensor,
+    *,
+    ord: float = 2.0,  # noqa: A002 - torch's name
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool = False,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """Return the norm of order ``ord`` over ``dim`` of the elements converted to ``dtype``, in float64."""
+    norm: Tensor = torch.linalg.vector_norm(_wide(x, dtype), ord, _axes(dim), keepdim)
+    return norm
+
+
 def softmax_fwd(x: Tensor, *, dim: int | None = None, dtype: torch.dtype | None = None) -> Tensor:
     """Return the softmax along ``dim`` of the elements converted to ``dtype``, in float64.
 
@@ -145,5 +159,6 @@ REFERENCES: Mapping[str, Reference] = {
     "AllFwdOp": Reference(all_fwd),
     "AnyFwdOp": Reference(any_fwd),
     "CountNonzeroFwdOp": Reference(count_nonzero_fwd),
+    "VectorNormFwdOp": Reference(vector_norm_fwd, summed=_reduced),
     "SoftmaxFwdOp": Reference(softmax_fwd, summed=_along),
 }

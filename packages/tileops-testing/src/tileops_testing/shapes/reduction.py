@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from tileops.manifest.model import WorkloadRow
@@ -74,6 +75,16 @@ ROWS: Mapping[str, Sequence[WorkloadRow]] = {
         _row("odd-rows", [7, 9], "float16", "bool", "int32", dim=1),
         _row("first-and-last", [2, 5, 3], "float32", "int64", dim=[0, -1]),
         _row("nothing-reduced", [4, 0], "bfloat16", "bool", dim=1),
+    ),
+    "VectorNormFwdOp": (
+        _row("no-axes", [], "float32", dim=-1),
+        _row("empty-list", [3, 5], "float16", dim=[], keepdim=True),
+        _row("odd-rows", [7, 9], "float16", "bfloat16", dim=1),
+        _row("odd-rows-absolute", [7, 9], "float16", "float32", dim=1, ord=1.0),
+        _row("odd-columns-greatest", [7, 9], "bfloat16", "float32", dim=0, ord=math.inf),
+        _row("first-and-last", [2, 5, 3], "float32", dim=[0, -1]),
+        _row("wider", [4, 16], "float16", "bfloat16", dim=0, dtype="float32"),
+        _row("nothing-reduced", [4, 0], "float16", dim=1),
     ),
     "SoftmaxFwdOp": (
         _row("no-axes", [], "float32", dim=-1),

@@ -37,5 +37,6 @@ OpName: TypeAlias = Literal[
     "SinusoidalFwdOp",
     "SoftmaxFwdOp",
     "SumFwdOp",
+    "VectorNormFwdOp",
     "YaRNFwdOp",
 ]

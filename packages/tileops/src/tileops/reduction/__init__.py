@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         MeanFwdOp,
         ProdFwdOp,
         SumFwdOp,
+        VectorNormFwdOp,
     )
     from tileops.reduction.softmax import SoftmaxFwdOp
 
@@ -29,6 +30,7 @@ __all__ = [
     "ProdFwdOp",
     "SoftmaxFwdOp",
     "SumFwdOp",
+    "VectorNormFwdOp",
 ]
 
 _MODULES = {
@@ -41,6 +43,7 @@ _MODULES = {
     "ProdFwdOp": "reduce",
     "SoftmaxFwdOp": "softmax",
     "SumFwdOp": "reduce",
+    "VectorNormFwdOp": "reduce",
 }
 
 

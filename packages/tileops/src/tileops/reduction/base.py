@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
@@ -22,6 +23,15 @@ from tileops_kernels.reduction import (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """What two elements become, what each contributes, and what becomes of the whole."""
+
+    operation: Operation
+    of: Contribution = "value"
+    gives: Outcome = "total"
+
+
 class ReduceOp(Op):
     """An op whose manifest entry has the parameters `dim`, `keepdim` and perhaps `dtype`, and the input `x`.
 
@@ -30,12 +40,8 @@ class ReduceOp(Op):
 
     kernel_types: ClassVar[Mapping[str, KernelType]] = REDUCE_KERNELS
     interfaces: ClassVar[Mapping[str, type[KernelInterface]]] = {REDUCE: ReduceFwdInterface}
-    operation: ClassVar[Operation]
-    """What two elements become when they are combined."""
-    of: ClassVar[Contribution] = "value"
-    """What an element contributes."""
-    gives: ClassVar[Outcome] = "total"
-    """What becomes of the whole."""
+    reduction: ClassVar[Reduction]
+    """What is computed, where it does not depend on a parameter."""
     empty_list_reduces: ClassVar[bool] = True
     """Whether an empty list of axes means all of them, as in most of torch's reductions, or none."""
 
@@ -54,11 +60,12 @@ class ReduceOp(Op):
 
     def forward(self, x: Tensor) -> Tensor:
         """Compute the reduction of a checked input."""
+        asked = self.asked()
         call = ReduceCall(
             device=x.device,
-            operation=self.operation,
-            of=self.of,
-            gives=self.gives,
+            operation=asked.operation,
+            of=asked.of,
+            gives=asked.gives,
             dtype=x.dtype,
             result=self.result_dtype(x.dtype),
         )
@@ -67,6 +74,10 @@ class ReduceOp(Op):
         if not self.keepdim:
             return y
         return y.view([1 if axis in axes else extent for axis, extent in enumerate(x.shape)])
+
+    def asked(self) -> Reduction:
+        """What is computed."""
+        return self.reduction
 
     def result_dtype(self, dtype: torch.dtype) -> torch.dtype:
         """The dtype of the result for elements of `dtype`: the one asked for, else a sum's."""

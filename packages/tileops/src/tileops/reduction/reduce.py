@@ -7,8 +7,7 @@ from typing import ClassVar
 
 import torch
 
-from tileops.reduction.base import ReduceOp
-from tileops_kernels.reduction import Contribution, Operation, Outcome
+from tileops.reduction.base import ReduceOp, Reduction
 
 
 class SumFwdOp(ReduceOp):
@@ -28,7 +27,7 @@ class SumFwdOp(ReduceOp):
     Source: `torch.sum`.
     """
 
-    operation: ClassVar[Operation] = "sum"
+    reduction: ClassVar[Reduction] = Reduction("sum")
 
     def __init__(
         self,
@@ -57,7 +56,7 @@ class ProdFwdOp(ReduceOp):
     Source: `torch.prod`.
     """
 
-    operation: ClassVar[Operation] = "prod"
+    reduction: ClassVar[Reduction] = Reduction("prod")
 
     def __init__(
         self, dim: int, keepdim: bool = False, *, dtype: torch.dtype | None = None, target: str | None = None
@@ -82,8 +81,7 @@ class MeanFwdOp(ReduceOp):
     Source: `torch.mean`.
     """
 
-    operation: ClassVar[Operation] = "sum"
-    gives: ClassVar[Outcome] = "mean"
+    reduction: ClassVar[Reduction] = Reduction("sum", gives="mean")
 
     def __init__(
         self,
@@ -124,7 +122,7 @@ class AmaxFwdOp(ExtremeOp):
     Source: `torch.amax`.
     """
 
-    operation: ClassVar[Operation] = "amax"
+    reduction: ClassVar[Reduction] = Reduction("amax")
 
 
 class AminFwdOp(ExtremeOp):
@@ -142,7 +140,7 @@ class AminFwdOp(ExtremeOp):
     Source: `torch.amin`.
     """
 
-    operation: ClassVar[Operation] = "amin"
+    reduction: ClassVar[Reduction] = Reduction("amin")
 
 
 class AllFwdOp(ReduceOp):
@@ -160,8 +158,7 @@ class AllFwdOp(ReduceOp):
     Source: `torch.all`.
     """
 
-    operation: ClassVar[Operation] = "amin"
-    of: ClassVar[Contribution] = "nonzero"
+    reduction: ClassVar[Reduction] = Reduction("amin", of="nonzero")
     empty_list_reduces: ClassVar[bool] = False
 
     def __init__(
@@ -189,8 +186,7 @@ class AnyFwdOp(ReduceOp):
     Source: `torch.any`.
     """
 
-    operation: ClassVar[Operation] = "amax"
-    of: ClassVar[Contribution] = "nonzero"
+    reduction: ClassVar[Reduction] = Reduction("amax", of="nonzero")
     empty_list_reduces: ClassVar[bool] = False
 
     def __init__(
@@ -217,8 +213,7 @@ class CountNonzeroFwdOp(ReduceOp):
     Source: `torch.count_nonzero`.
     """
 
-    operation: ClassVar[Operation] = "sum"
-    of: ClassVar[Contribution] = "nonzero"
+    reduction: ClassVar[Reduction] = Reduction("sum", of="nonzero")
 
     def __init__(self, dim: int | Sequence[int] | None = None, *, target: str | None = None) -> None:
         super().__init__(dim, target=target)
@@ -226,3 +221,40 @@ class CountNonzeroFwdOp(ReduceOp):
     def result_dtype(self, dtype: torch.dtype) -> torch.dtype:  # noqa: ARG002 - the same for every dtype
         """A count's."""
         return torch.int64
+
+
+class VectorNormFwdOp(ReduceOp):
+    """The norm of the vectors that lie along some axes: of order 1, 2 or infinity.
+
+    x: any shape and layout; float16, bfloat16 or float32. Returns a new contiguous tensor without the reduced axes, or
+    with each of length one, in `dtype`, else in x's dtype. Elements are converted to that dtype first; their absolute
+    values or squares are summed in float32, or the greatest absolute value is taken, and the norm is rounded once. A
+    vector with NaN has the norm NaN. The norm of nothing is 0; there is none of order infinity.
+
+    ord: the order, `float("inf")` for the greatest absolute value. dim: the axis or axes of a vector, counted from the
+    front or the back; None and an empty list are all of them. keepdim: keep reduced axes with length one. dtype: of the
+    result, x's own or float32.
+
+    Raises ParameterError or ParameterTypeError at construction, and AxisError, RepeatedAxisError, DTypeError, RuleError
+    or ArgumentError on a call, before any kernel runs.
+
+    Source: `torch.linalg.vector_norm`.
+    """
+
+    def __init__(
+        self,
+        ord: float = 2.0,  # noqa: A002 - torch's name
+        dim: int | Sequence[int] | None = None,
+        keepdim: bool = False,
+        *,
+        dtype: torch.dtype | None = None,
+        target: str | None = None,
+    ) -> None:
+        self.ord = ord
+        super().__init__(dim, keepdim, dtype=dtype, target=target)
+
+    def asked(self) -> Reduction:
+        """The reduction of this order."""
+        if self.ord == 2:
+            return Reduction("sum", of="square", gives="root")
+        return Reduction("sum" if self.ord == 1 else "amax", of="absolute")

@@ -62,5 +62,6 @@ PEERS: Mapping[str, Peers] = {
     "AllFwdOp": _same(torch.all),
     "AnyFwdOp": _same(torch.any),
     "CountNonzeroFwdOp": _same(torch.count_nonzero),
+    "VectorNormFwdOp": _same(torch.linalg.vector_norm),
     "SoftmaxFwdOp": Peers(_softmax),
 }
