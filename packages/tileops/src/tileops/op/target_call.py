@@ -11,7 +11,7 @@ from torch import Tensor
 from tileops.backend.registry import BUILTIN
 from tileops.backend.specs import TargetKernel
 from tileops.backend.targets import build_kernel, spec_of
-from tileops.errors import LayoutError
+from tileops.errors import LayoutError, ResultError
 from tileops.op.arguments import bind_call
 from tileops_kernels.errors import OpNotAvailableError
 from tileops_kernels.memory import share_memory
@@ -36,13 +36,15 @@ def run_target(
     """Run the target's kernel on checked inputs, made contiguous unless the call writes them.
 
     The caller's buffer is memory of its own: no target could know otherwise. `note` is told of a kernel that this call
-    built. Raises LayoutError for a buffer within an input.
+    built. Raises LayoutError for a buffer within an input, and ResultError for a result in memory that is not its own.
     """
     ready = _ready(op, record.written, inputs)
     if out is not None:
         _refuse_shared(op, out, ready)
     kernel = _kernel(op, binding, record.device, ready, note)
-    return kernel(*ready) if out is None else kernel(*ready, out=out)
+    result = kernel(*ready) if out is None else kernel(*ready, out=out)
+    _check_places(op, record, ready, out, result)
+    return result
 
 
 def composes(op: Op, target: str) -> bool:
@@ -91,6 +93,35 @@ def _refuse_shared(op: Op, out: Tensor, inputs: Sequence[Tensor | None]) -> None
         if tensor is not None and share_memory(out, tensor):
             raise LayoutError(
                 f"{type(op).__name__}: out: expected memory of its own, received some of {name}; pass another buffer"
+            )
+
+
+def _check_places(
+    op: Op, record: SignatureCall, inputs: Sequence[Tensor | None], out: Tensor | None, result: Any
+) -> None:
+    """Raise ResultError unless what the call writes is returned as the caller's own, and any other output is new.
+
+    Compiled code rests on both: an operator returns what it allocates alone, and no part of an input.
+    """
+    passed: dict[str, Tensor | None] = {**dict(zip(op._plan.inputs, inputs, strict=True)), "out": out}
+    taken = {name: tensor for name, tensor in passed.items() if tensor is not None}
+    values = result if isinstance(result, tuple | list) else (result,)
+    for output, value in zip(record.branch.entry.signature.outputs, values, strict=False):
+        own = output.alias if output.alias in record.written else "out" if output.buffer and out is not None else None
+        if not isinstance(value, Tensor):
+            continue
+        if own is None:
+            name = next((name for name, tensor in taken.items() if share_memory(value, tensor)), None)
+            if name is not None:
+                raise ResultError(
+                    f"{type(op).__name__}: {output.name}: expected a new tensor, received memory of {name}; "
+                    f"the kernel of target {op._binding.target!r} has to allocate it"
+                )
+            taken[output.name] = value
+        elif value is not passed[own]:
+            raise ResultError(
+                f"{type(op).__name__}: {output.name}: expected the caller's own {own}, received another tensor; "
+                f"the kernel of target {op._binding.target!r} has to write {own} and return it"
             )
 
 
