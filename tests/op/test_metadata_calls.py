@@ -102,7 +102,16 @@ def through(convert: Callable[[Tensor], Tensor], arguments: Arguments) -> Argume
 
 ANY_SHAPE = {
     *("ReluFwdOp", "SoftmaxFwdOp"),
-    *("SumFwdOp", "MeanFwdOp", "AmaxFwdOp", "AminFwdOp", "AllFwdOp", "AnyFwdOp", "CountNonzeroFwdOp", "VectorNormFwdOp"),
+    *(
+        "SumFwdOp",
+        "MeanFwdOp",
+        "AmaxFwdOp",
+        "AminFwdOp",
+        "AllFwdOp",
+        "AnyFwdOp",
+        "CountNonzeroFwdOp",
+        "VectorNormFwdOp",
+    ),
 }
 """The ops whose smallest case takes a tensor of any shape."""
 
