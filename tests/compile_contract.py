@@ -15,7 +15,11 @@ from tileops_testing.plugin import RunSuite
 from tileops_testing.suites import CompileContractSuite
 
 REGISTERED: Final = (
+    "AdaLayerNormFwdOp",
+    "AdaLayerNormZeroFwdOp",
     "BatchNormFwdOp",
+    "FusedAddLayerNormFwdOp",
+    "FusedAddRMSNormFwdOp",
     "GemmFwdOp",
     "LayerNormFwdOp",
     "LongRoPEFwdOp",

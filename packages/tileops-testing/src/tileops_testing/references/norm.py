@@ -10,7 +10,16 @@ from torch import Tensor
 
 from tileops_testing.references.reference import Reference
 
-__all__ = ["REFERENCES", "batch_norm_fwd", "layer_norm_fwd", "rms_norm_fwd"]
+__all__ = [
+    "REFERENCES",
+    "ada_layer_norm_fwd",
+    "ada_layer_norm_zero_fwd",
+    "batch_norm_fwd",
+    "fused_add_layer_norm_fwd",
+    "fused_add_rms_norm_fwd",
+    "layer_norm_fwd",
+    "rms_norm_fwd",
+]
 
 
 def rms_norm_fwd(
@@ -65,6 +74,48 @@ def _standard_rows(x: Tensor, normalized_shape: Sequence[int], eps: float) -> Te
     wide = x.double()
     centered = wide - wide.mean(dim=axes, keepdim=True)
     return centered * torch.rsqrt(centered.square().mean(dim=axes, keepdim=True) + eps)
+
+
+def fused_add_rms_norm_fwd(x: Tensor, residual: Tensor, weight: Tensor, *, eps: float = 1e-6) -> tuple[Tensor, Tensor]:
+    """Return the RMSNorm of ``x + residual`` over the last axis, and that sum, in float64."""
+    total = x.double() + residual.double()
+    return rms_norm_fwd(total, weight, normalized_shape=x.shape[-1:], eps=eps), total
+
+
+def fused_add_layer_norm_fwd(
+    x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor, *, eps: float = 1e-5
+) -> tuple[Tensor, Tensor]:
+    """Return the LayerNorm of ``x + residual`` over the last axis, and that sum, in float64."""
+    total = x.double() + residual.double()
+    return layer_norm_fwd(total, weight, bias, normalized_shape=x.shape[-1:], eps=eps), total
+
+
+def _fused_add_layer_norm_terms(
+    x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor, *, eps: float = 1e-5
+) -> tuple[Tensor, Tensor]:
+    """Those of a LayerNorm of the sum; the sum is one float32 addition."""
+    total = x.double() + residual.double()
+    return _layer_norm_terms(total, weight, bias, normalized_shape=x.shape[-1:], eps=eps), total.abs()
+
+
+def ada_layer_norm_fwd(x: Tensor, scale: Tensor, shift: Tensor, *, eps: float = 1e-5) -> Tensor:
+    """Return ``scale * LayerNorm(x) + shift`` over the last axis, in float64."""
+    return scale.double() * _standard_rows(x, x.shape[-1:], eps) + shift.double()
+
+
+def ada_layer_norm_zero_fwd(x: Tensor, scale: Tensor, shift: Tensor, gate: Tensor, *, eps: float = 1e-5) -> Tensor:
+    """Return ``gate * (scale * LayerNorm(x) + shift)`` over the last axis, in float64."""
+    return gate.double() * ada_layer_norm_fwd(x, scale, shift, eps=eps)
+
+
+def _ada_layer_norm_terms(x: Tensor, scale: Tensor, shift: Tensor, *, eps: float = 1e-5) -> Tensor:
+    """The deviation and its standard unit, scaled, and the shift."""
+    return scale.double().abs() * (_standard_rows(x, x.shape[-1:], eps).abs() + 1) + shift.double().abs()
+
+
+def _ada_layer_norm_zero_terms(x: Tensor, scale: Tensor, shift: Tensor, gate: Tensor, *, eps: float = 1e-5) -> Tensor:
+    """The deviation and its standard unit, scaled, and the shift, all gated."""
+    return gate.double().abs() * _ada_layer_norm_terms(x, scale, shift, eps=eps)
 
 
 def batch_norm_fwd(
@@ -138,8 +189,19 @@ def _normalized_elements(parameters: Mapping[str, object]) -> int:
     return math.prod(shape)
 
 
+def _last_axis(parameters: Mapping[str, object]) -> int:
+    extent = parameters["N"]
+    if not isinstance(extent, int):
+        raise TypeError(f"N: expected an integer, received {extent!r}")
+    return extent
+
+
 REFERENCES: Mapping[str, Reference] = {
+    "AdaLayerNormFwdOp": Reference(ada_layer_norm_fwd, summed=_last_axis, terms=_ada_layer_norm_terms),
+    "AdaLayerNormZeroFwdOp": Reference(ada_layer_norm_zero_fwd, summed=_last_axis, terms=_ada_layer_norm_zero_terms),
     "BatchNormFwdOp": Reference(batch_norm_fwd, terms=_batch_norm_terms, values={"running_var": "positive"}),
+    "FusedAddLayerNormFwdOp": Reference(fused_add_layer_norm_fwd, summed=_last_axis, terms=_fused_add_layer_norm_terms),
+    "FusedAddRMSNormFwdOp": Reference(fused_add_rms_norm_fwd, summed=_last_axis),
     "LayerNormFwdOp": Reference(layer_norm_fwd, summed=_normalized_elements, terms=_layer_norm_terms),
     "RMSNormFwdOp": Reference(rms_norm_fwd, summed=_normalized_elements),
 }

@@ -34,10 +34,32 @@ def _planes(label: str, shape: Sequence[int], *dtypes: str, training: bool, some
     )
 
 
+def _tokens(label: str, extent: int, batch: Sequence[int], *dtypes: str) -> WorkloadRow:
+    return WorkloadRow(
+        label=label,
+        some=(),
+        dtype_cases=tuple({"T": dtype} for dtype in dtypes),
+        values={"N": extent, "B": tuple(batch)},
+    )
+
+
+_LAST_AXIS = (
+    _tokens("one-element-rows", 1, [5], "float32"),
+    _tokens("odd-rows", 7, [3], "float16"),
+    _tokens("one-row", 300, [1], "bfloat16", "float32"),
+    _tokens("below-a-tile", 4095, [33], "float16", "float32"),
+    _tokens("no-batch-axis", 128, [], "float16"),
+    _tokens("three-batch-axes", 64, [2, 3, 5], "bfloat16"),
+    _tokens("long-rows", 40000, [3], "float16"),
+    _tokens("no-rows", 4096, [0], "float16"),
+    _tokens("no-elements", 0, [3], "float32"),
+)
 _STATISTICS = ("running_mean", "running_var")
 _AFFINE = ("weight", "bias")
 
 ROWS: Mapping[str, Sequence[WorkloadRow]] = {
+    "AdaLayerNormFwdOp": _LAST_AXIS,
+    "AdaLayerNormZeroFwdOp": _LAST_AXIS,
     "BatchNormFwdOp": (
         _planes("columns-train", [33, 300], "float32", "float16", training=True, some=(*_STATISTICS, *_AFFINE)),
         _planes("columns-eval", [33, 300], "float32", "bfloat16", training=False, some=(*_STATISTICS, "bias")),
@@ -48,6 +70,8 @@ ROWS: Mapping[str, Sequence[WorkloadRow]] = {
         _planes("volumes", [2, 3, 4, 5, 6], "bfloat16", training=True, some=("bias",)),
         _planes("no-entries-train", [0, 3, 4], "float32", training=True, some=_STATISTICS),
     ),
+    "FusedAddLayerNormFwdOp": _LAST_AXIS,
+    "FusedAddRMSNormFwdOp": _LAST_AXIS,
     "LayerNormFwdOp": (
         _row("one-element-rows", [1], [5], "float32", some=_AFFINE),
         _row("odd-rows", [7], [3], "float16", some=_AFFINE),

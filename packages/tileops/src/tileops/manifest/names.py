@@ -3,11 +3,15 @@
 from typing import Literal, TypeAlias
 
 OpName: TypeAlias = Literal[
+    "AdaLayerNormFwdOp",
+    "AdaLayerNormZeroFwdOp",
     "AddFwdOp",
     "AlibiFwdOp",
     "ArgmaxFwdOp",
     "BatchNormFwdOp",
     "ClampTensorFwdOp",
+    "FusedAddLayerNormFwdOp",
+    "FusedAddRMSNormFwdOp",
     "FusedMoEFwdOp",
     "FusedMoESharedExpertFwdOp",
     "GQAPagedFwdOp",
