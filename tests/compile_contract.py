@@ -21,6 +21,8 @@ REGISTERED: Final = (
     "FusedAddLayerNormFwdOp",
     "FusedAddRMSNormFwdOp",
     "GemmFwdOp",
+    "GroupNormFwdOp",
+    "InstanceNormFwdOp",
     "LayerNormFwdOp",
     "LongRoPEFwdOp",
     "MaxPool2dFwdOp",

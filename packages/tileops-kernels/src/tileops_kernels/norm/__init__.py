@@ -5,6 +5,7 @@ from __future__ import annotations
 from tileops_kernels.norm.ada_layer_norm import ADA_LAYER_NORM_KERNELS, ADA_LAYER_NORM_ZERO_KERNELS
 from tileops_kernels.norm.batch_norm import BATCH_NORM_INFER_KERNELS, BATCH_NORM_TRAIN_KERNELS
 from tileops_kernels.norm.fused_add_norm import FUSED_ADD_LAYER_NORM_KERNELS, FUSED_ADD_RMS_NORM_KERNELS
+from tileops_kernels.norm.group_norm import GROUP_NORM_KERNELS
 from tileops_kernels.norm.interfaces import (
     ADA_LAYER_NORM,
     ADA_LAYER_NORM_ZERO,
@@ -12,6 +13,7 @@ from tileops_kernels.norm.interfaces import (
     BATCH_NORM_TRAIN,
     FUSED_ADD_LAYER_NORM,
     FUSED_ADD_RMS_NORM,
+    GROUP_NORM,
     LAYER_NORM,
     RMS_NORM,
     AdaLayerNormFwdInterface,
@@ -22,6 +24,8 @@ from tileops_kernels.norm.interfaces import (
     BatchNormTrainFwdInterface,
     FusedAddLayerNormFwdInterface,
     FusedAddRMSNormFwdInterface,
+    GroupNormCall,
+    GroupNormFwdInterface,
     LayerNormCall,
     LayerNormFwdInterface,
     RMSNormFwdInterface,
@@ -43,6 +47,8 @@ __all__ = [
     "FUSED_ADD_LAYER_NORM_KERNELS",
     "FUSED_ADD_RMS_NORM",
     "FUSED_ADD_RMS_NORM_KERNELS",
+    "GROUP_NORM",
+    "GROUP_NORM_KERNELS",
     "LAYER_NORM",
     "LAYER_NORM_KERNELS",
     "RMS_NORM",
@@ -55,6 +61,8 @@ __all__ = [
     "BatchNormTrainFwdInterface",
     "FusedAddLayerNormFwdInterface",
     "FusedAddRMSNormFwdInterface",
+    "GroupNormCall",
+    "GroupNormFwdInterface",
     "LayerNormCall",
     "LayerNormFwdInterface",
     "RMSNormFwdInterface",
@@ -64,6 +72,7 @@ __all__ = [
     "batch_norm_train_kernels",
     "fused_add_layer_norm_kernels",
     "fused_add_rms_norm_kernels",
+    "group_norm_kernels",
     "layer_norm_kernels",
     "rms_norm_kernels",
 ]
@@ -110,3 +119,8 @@ def ada_layer_norm_kernels() -> KernelTable[LayerNormCall, AdaLayerNormFwdInterf
 def ada_layer_norm_zero_kernels() -> KernelTable[LayerNormCall, AdaLayerNormZeroFwdInterface]:
     """A new table of the AdaLayerNormZero kernel types, for use without an op."""
     return KernelTable(ADA_LAYER_NORM_ZERO, ADA_LAYER_NORM_ZERO_KERNELS)
+
+
+def group_norm_kernels() -> KernelTable[GroupNormCall, GroupNormFwdInterface]:
+    """A new table of the GroupNorm kernel types, for use without an op."""
+    return KernelTable(GROUP_NORM, GROUP_NORM_KERNELS)

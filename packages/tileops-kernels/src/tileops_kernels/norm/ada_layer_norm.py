@@ -23,6 +23,9 @@ class ModulatedRows(RowNormKernel[Any]):
     names: ClassVar[tuple[str, ...]] = ("x", "scale", "shift", "gate")
     fixed: ClassVar[Mapping[str, bool]] = {"modulated": True}
 
+    def _parameter(self, tensor: Tensor) -> Tensor:
+        return tensor.as_strided((tensor.numel() // self._n, self._n), (self._n, 1))
+
     def modulate(self, x: Tensor, *affine: Tensor) -> Tensor:
         """The norm of x, scaled, shifted and gated, in a new tensor."""
         y = torch.empty_like(x, memory_format=torch.contiguous_format)

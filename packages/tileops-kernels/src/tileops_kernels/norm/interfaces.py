@@ -25,6 +25,26 @@ class LayerNormCall(CallSpec):
     eps: float
     dtype: torch.dtype
 
+    @property
+    def piece(self) -> int:
+        """Elements of a row that follow each other under one row of parameters."""
+        return self.n
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupNormCall(LayerNormCall):
+    """A norm of rows of `n` elements, each the `span` channels of a group one after the other.
+
+    The numbers of groups and of batch entries are not part of it: every kernel takes any.
+    """
+
+    span: int
+
+    @property
+    def piece(self) -> int:
+        """Elements of a channel."""
+        return self.n // self.span
+
 
 class RMSNormFwdInterface(KernelInterface, Protocol):
     """`y = x * rsqrt(mean(x ** 2) + eps) * weight` over rows of `n` elements."""
@@ -167,6 +187,34 @@ class AdaLayerNormZeroFwdInterface(KernelInterface, Protocol):
         """Run `forward`."""
         ...
 
+
+class GroupNormFwdInterface(KernelInterface, Protocol):
+    """`y = (x - mean) * rsqrt(variance + eps) * weight + bias` by groups of channels, weight and bias by channel."""
+
+    request: ClassVar[type[CallSpec]] = GroupNormCall
+
+    @abstractmethod
+    def forward(self, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+        """Return the normalised activations in a new tensor.
+
+        x: `[B, C, *L]`, with `call.span` a divisor of `C` and `call.n` that many times the product of `L`;
+        `call.dtype`; contiguous, at any storage offset; on the call's device; not written. It may hold no elements.
+        weight, bias: `[C]` each, or None for ones and zeros, independently; `call.dtype`; contiguous; same device; not
+        written.
+        Returns a new contiguous tensor of x's shape, dtype and device, rounded once, with the variance of
+        `LayerNormFwdInterface`. A group with NaN or an infinity gives NaN in that group alone.
+        """
+        ...
+
+    def __call__(self, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+        """Run `forward`."""
+        ...
+
+
+GROUP_NORM: InterfaceKey[GroupNormCall, GroupNormFwdInterface] = InterfaceKey(
+    "group_norm", GroupNormFwdInterface, GroupNormCall
+)
+"""The interface through which `GroupNormFwdOp` and `InstanceNormFwdOp` call their kernel."""
 
 FUSED_ADD_RMS_NORM: InterfaceKey[LayerNormCall, FusedAddRMSNormFwdInterface] = InterfaceKey(
     "fused_add_rms_norm", FusedAddRMSNormFwdInterface, LayerNormCall

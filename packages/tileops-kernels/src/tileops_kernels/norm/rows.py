@@ -76,7 +76,7 @@ def streaming_settings(call: LayerNormCall) -> StreamingSettings:
 
 def general_settings(call: LayerNormCall) -> StreamingSettings:
     """The widest access that divides the row, and a few accesses for each thread."""
-    vector = gcd(call.n, vector_width(call))
+    vector = gcd(call.piece, vector_width(call))
     vectors = call.n // vector
     unroll = 4 if vectors > 4 * WARP else 1
     lanes = min(256, _lanes(-(-vectors // unroll)))
@@ -98,9 +98,11 @@ def dtype_refusal(dtype: torch.dtype) -> str | None:
 
 
 def _vector_refusal(call: LayerNormCall) -> str | None:
-    if call.n % vector_width(call) == 0:
+    if call.piece % vector_width(call) == 0:
         return None
-    return f"rows are read {ACCESS_BYTES} bytes at a time; n={call.n} is no multiple of {vector_width(call)} elements"
+    rows = f"rows are read {ACCESS_BYTES} bytes at a time; n={call.n}"
+    pieces = "" if call.piece == call.n else f" in channels of {call.piece}"
+    return f"{rows}{pieces} is no multiple of {vector_width(call)} elements"
 
 
 def _on_chip_limit(call: LayerNormCall, accesses: int) -> int:
@@ -153,9 +155,13 @@ class RowNormKernel(Kernel[LayerNormCall], Generic[Function]):
             n=self._n,
             dtype=DTYPES[self.call.dtype],
             **dict(zip(self.affine, passed, strict=True)),
-            **self.fixed,
+            **self._variant(),
             **settings,
         )
+
+    def _variant(self) -> Mapping[str, bool | int]:
+        """What the builder is told beside the signature and the launch settings."""
+        return self.fixed
 
     @abstractmethod
     def _build(self) -> tuple[str, str, Mapping[str, int]]:
@@ -201,16 +207,16 @@ class CUDARows(RowNormKernel[cuda.CUDAFunction]):
         if (count := results[0].numel()) == 0:
             return
         n = self._n
-        shape, strides = (count // n, n), (n, 1)
-        rows = [aligned(tensor).as_strided(shape, strides) for tensor in sources]
-        if self.fixed.get("modulated"):
-            passed = [aligned(tensor).as_strided(shape, strides) for tensor in affine if tensor is not None]
-        else:
-            passed = [aligned(tensor).as_strided((n,), (1,)) for tensor in affine if tensor is not None]
+        rows = [aligned(tensor).as_strided((count // n, n), (n, 1)) for tensor in sources]
+        passed = [self._parameter(aligned(tensor)) for tensor in affine if tensor is not None]
         written = [tensor.view(-1, n) for tensor in results]
         with torch.cuda.device(results[0].device):
             run = self.load(tuple([tensor is not None for tensor in affine]))
             run(*rows, *passed, *written, self._eps)
+
+    def _parameter(self, tensor: Tensor) -> Tensor:
+        """An aligned tensor of `affine` as the program takes it: one row, which all share."""
+        return tensor.as_strided((self._n,), (1,))
 
     def _compiled(self, program: Program, owner: str) -> cuda.CUDAFunction:
         return cuda.load(program, arch=self.call.arch, owner=owner)

@@ -17,6 +17,8 @@ __all__ = [
     "batch_norm_fwd",
     "fused_add_layer_norm_fwd",
     "fused_add_rms_norm_fwd",
+    "group_norm_fwd",
+    "instance_norm_fwd",
     "layer_norm_fwd",
     "rms_norm_fwd",
 ]
@@ -182,6 +184,77 @@ def _by_channel(values: Tensor, x: Tensor) -> Tensor:
     return values.double().reshape(1, -1, *([1] * (x.ndim - 2)))
 
 
+def group_norm_fwd(
+    x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *, num_groups: int, eps: float = 1e-5
+) -> Tensor:
+    """Return ``(x - mean) / sqrt(variance + eps) * weight + bias`` with statistics of each group, in float64.
+
+    A group is ``C / num_groups`` neighbouring channels of one batch entry.
+    """
+    scaled = _standard_groups(x, num_groups, eps)
+    if weight is not None:
+        scaled = scaled * _by_channel(weight, x)
+    return scaled if bias is None else scaled + _by_channel(bias, x)
+
+
+def _group_norm_terms(
+    x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *, num_groups: int, eps: float = 1e-5
+) -> Tensor:
+    """The deviation and its standard unit, scaled by the weight, and the bias."""
+    sizes = _standard_groups(x, num_groups, eps).abs() + 1
+    if weight is not None:
+        sizes = sizes * _by_channel(weight, x).abs()
+    return sizes if bias is None else sizes + _by_channel(bias, x).abs()
+
+
+def _standard_groups(x: Tensor, num_groups: int, eps: float) -> Tensor:
+    if not x.numel():
+        return x.double()
+    return _standard_rows(x.reshape(x.shape[0], num_groups, -1), (1,), eps).reshape(x.shape)
+
+
+def instance_norm_fwd(
+    x: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Return ``(x - mean) / sqrt(variance + eps) * weight + bias`` with statistics of each map, in float64.
+
+    A map is a channel of one batch entry. With ``use_input_stats`` the running statistics move by ``momentum`` to the
+    mean over the batch of the maps' means, and of their variances divided by one value less; else they are used.
+    """
+    if not use_input_stats:
+        return batch_norm_fwd(x, running_mean, running_var, weight, bias, eps=eps)
+    if running_mean is not None and running_var is not None and x.numel():
+        variance, mean = torch.var_mean(x.double().flatten(2), dim=2)
+        running_mean.copy_((1 - momentum) * running_mean.double() + momentum * mean.mean(dim=0))
+        running_var.copy_((1 - momentum) * running_var.double() + momentum * variance.mean(dim=0))
+    return group_norm_fwd(x, weight, bias, num_groups=x.shape[1], eps=eps)
+
+
+def _instance_norm_terms(
+    x: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Those of a GroupNorm with a group for each channel, or of a BatchNorm by running statistics."""
+    if use_input_stats:
+        return _group_norm_terms(x, weight, bias, num_groups=x.shape[1], eps=eps)
+    return _batch_norm_terms(x, running_mean, running_var, weight, bias, momentum=momentum, eps=eps)
+
+
 def _normalized_elements(parameters: Mapping[str, object]) -> int:
     shape = parameters["normalized_shape"]
     if not isinstance(shape, Sequence):
@@ -202,6 +275,8 @@ REFERENCES: Mapping[str, Reference] = {
     "BatchNormFwdOp": Reference(batch_norm_fwd, terms=_batch_norm_terms, values={"running_var": "positive"}),
     "FusedAddLayerNormFwdOp": Reference(fused_add_layer_norm_fwd, summed=_last_axis, terms=_fused_add_layer_norm_terms),
     "FusedAddRMSNormFwdOp": Reference(fused_add_rms_norm_fwd, summed=_last_axis),
+    "GroupNormFwdOp": Reference(group_norm_fwd, terms=_group_norm_terms),
+    "InstanceNormFwdOp": Reference(instance_norm_fwd, terms=_instance_norm_terms, values={"running_var": "positive"}),
     "LayerNormFwdOp": Reference(layer_norm_fwd, summed=_normalized_elements, terms=_layer_norm_terms),
     "RMSNormFwdOp": Reference(rms_norm_fwd, summed=_normalized_elements),
 }

@@ -18,6 +18,8 @@ OpName: TypeAlias = Literal[
     "GQAPrefillPagedWithKVCacheFwdOp",
     "GQAVarlenFwdOp",
     "GemmFwdOp",
+    "GroupNormFwdOp",
+    "InstanceNormFwdOp",
     "LayerNormFwdOp",
     "LongRoPEFwdOp",
     "MaxPool2dFwdOp",

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from tileops.norm.ada_layer_norm import AdaLayerNormFwdOp, AdaLayerNormZeroFwdOp
     from tileops.norm.batch_norm import BatchNormFwdOp
     from tileops.norm.fused_add_norm import FusedAddLayerNormFwdOp, FusedAddRMSNormFwdOp
+    from tileops.norm.group_norm import GroupNormFwdOp, InstanceNormFwdOp
     from tileops.norm.layer_norm import LayerNormFwdOp
     from tileops.norm.rms_norm import RMSNormFwdOp
 
@@ -19,6 +20,8 @@ __all__ = [
     "BatchNormFwdOp",
     "FusedAddLayerNormFwdOp",
     "FusedAddRMSNormFwdOp",
+    "GroupNormFwdOp",
+    "InstanceNormFwdOp",
     "LayerNormFwdOp",
     "RMSNormFwdOp",
 ]
@@ -29,6 +32,8 @@ _MODULES = {
     "BatchNormFwdOp": "batch_norm",
     "FusedAddLayerNormFwdOp": "fused_add_norm",
     "FusedAddRMSNormFwdOp": "fused_add_norm",
+    "GroupNormFwdOp": "group_norm",
+    "InstanceNormFwdOp": "group_norm",
     "LayerNormFwdOp": "layer_norm",
     "RMSNormFwdOp": "rms_norm",
 }

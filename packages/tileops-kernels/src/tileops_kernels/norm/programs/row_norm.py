@@ -6,7 +6,8 @@
 What is normalised is X, or where `added` X + R in float32, which is also written to S, rounded. A row is divided by its
 standard deviation about the mean where `centered`, else by its root mean square; then come the product with W if
 `weighted`, the sum with B if `biased` and the product with G if `gated`. Each of these has a row for every row of X
-where `modulated`, else one that all share.
+where `modulated`, or where a row consists of `span` channels an element for each channel, in rows for the groups of
+channels that follow each other; else it has one row that all share.
 """
 
 import tilelang.language as T  # noqa: N812
@@ -46,10 +47,16 @@ def write_sums(x, a, steps, vector, S, row, first, step, n, whole, present, dtyp
 
 
 @T.macro
-def read_scales(w, steps, vector, source, row, first, step, n, whole, present, modulated):
-    """w[k, :] = what `source` has for the elements that read_vectors reads."""
+def read_scales(w, steps, vector, source, row, first, step, n, whole, present, modulated, span):
+    """w[k, :] = what `source` has for the elements that read_vectors reads; a vector lies in one channel."""
     if modulated:
         read_vectors(w, steps, vector, source, row, first, step, n, whole, present)
+    elif span:
+        group = T.truncmod(row, source.shape[0])
+        for k in T.unroll(steps):
+            if whole or first + k * step < n:
+                for v in T.unroll(vector):
+                    w[k, v] = source[group, T.truncdiv(first + k * step, n // span)]
     else:
         read_parameter(w, steps, vector, source, first, step, n, whole)
 
@@ -84,6 +91,13 @@ def scale_vector(y, x, k, vector, moments, sums, scale, w, b, g, dtype, weighted
         y[k, v] = T.cast(value, dtype)
 
 
+def _parameter_shape(m, n, modulated, span):
+    """The shape of what scales, shifts and gates."""
+    if span:
+        return T.dynamic("groups", "int64"), span
+    return (m, n) if modulated else (n,)
+
+
 def row_norm_on_chip(
     n,
     dtype,
@@ -97,6 +111,7 @@ def row_norm_on_chip(
     centered=True,
     added=False,
     modulated=False,
+    span=0,
 ):
     """Rows of `n` elements in registers; the parameters are those of program_of_rows, and the size is m.
 
@@ -132,11 +147,11 @@ def row_norm_on_chip(
             else:
                 read_vectors(x, steps, vector, X, row, first, step, n, whole, rows == 1 or row < m)
             if weighted:
-                read_scales(w, steps, vector, W, row, first, step, n, whole, rows == 1 or row < m, modulated)
+                read_scales(w, steps, vector, W, row, first, step, n, whole, rows == 1 or row < m, modulated, span)
             if biased:
-                read_scales(b, steps, vector, B, row, first, step, n, whole, rows == 1 or row < m, modulated)
+                read_scales(b, steps, vector, B, row, first, step, n, whole, rows == 1 or row < m, modulated, span)
             if gated:
-                read_scales(g, steps, vector, G, row, first, step, n, whole, rows == 1 or row < m, modulated)
+                read_scales(g, steps, vector, G, row, first, step, n, whole, rows == 1 or row < m, modulated, span)
             clear_moments(moments)
             sums[0] = T.float32(0)
             if centered:
@@ -158,7 +173,7 @@ def row_norm_on_chip(
                     )
                     write_vector(x, k, vector, Y, row, first, step, n, whole, rows == 1 or row < m)
 
-    parameter = (m, n) if modulated else (n,)
+    parameter = _parameter_shape(m, n, modulated, span)
     return program_of_rows(normalize, (m, n), parameter, dtype, weighted, biased, added, gated)
 
 
@@ -175,6 +190,7 @@ def row_norm_streaming(
     centered=True,
     added=False,
     modulated=False,
+    span=0,
 ):
     """Rows of `n` elements read twice, `unroll` vectors a thread at a time; otherwise as row_norm_on_chip.
 
@@ -224,16 +240,16 @@ def row_norm_streaming(
                 else:
                     read_vectors(x, unroll, vector, X, row, first, step, n, whole, rows == 1 or row < m)
                 if weighted:
-                    read_scales(w, unroll, vector, W, row, first, step, n, whole, rows == 1 or row < m, modulated)
+                    read_scales(w, unroll, vector, W, row, first, step, n, whole, rows == 1 or row < m, modulated, span)
                 if biased:
-                    read_scales(b, unroll, vector, B, row, first, step, n, whole, rows == 1 or row < m, modulated)
+                    read_scales(b, unroll, vector, B, row, first, step, n, whole, rows == 1 or row < m, modulated, span)
                 if gated:
-                    read_scales(g, unroll, vector, G, row, first, step, n, whole, rows == 1 or row < m, modulated)
+                    read_scales(g, unroll, vector, G, row, first, step, n, whole, rows == 1 or row < m, modulated, span)
                 for k in T.unroll(unroll):
                     scale_vector(
                         a, x, k, vector, moments, sums, scale, w, b, g, dtype, weighted, biased, gated, centered
                     )
                     write_vector(a, k, vector, Y, row, first, step, n, whole, rows == 1 or row < m)
 
-    parameter = (m, n) if modulated else (n,)
+    parameter = _parameter_shape(m, n, modulated, span)
     return program_of_rows(normalize, (m, n), parameter, dtype, weighted, biased, added, gated)

@@ -119,12 +119,20 @@ def _ada_layer_norm_zero(x: Tensor, scale: Tensor, shift: Tensor, gate: Tensor, 
     return gate * _ada_layer_norm(x, scale, shift, eps=eps)
 
 
+def _group_norm(
+    x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *, num_groups: int, eps: float = 1e-5
+) -> Tensor:
+    return functional.group_norm(x, num_groups, weight, bias, eps)
+
+
 PEERS: Mapping[str, Peers] = {
     "AdaLayerNormFwdOp": _of(_ada_layer_norm),
     "AdaLayerNormZeroFwdOp": _of(_ada_layer_norm_zero),
     "BatchNormFwdOp": Peers(_batch_norm),
     "FusedAddLayerNormFwdOp": _of(_fused_add_layer_norm),
     "FusedAddRMSNormFwdOp": _of(_fused_add_rms_norm),
+    "GroupNormFwdOp": _of(_group_norm),
+    "InstanceNormFwdOp": _of(functional.instance_norm),
     "LayerNormFwdOp": Peers(_layer_norm),
     "RMSNormFwdOp": Peers(_rms_norm, _rms_norm_parts),
 }
