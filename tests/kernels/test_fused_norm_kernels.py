@@ -1,4 +1,4 @@
-"""Kernel types of norms of a sum and of norms with scales of a row's own: selection, settings, and what is launched."""
+"""Kernel types of norms of a sum, with scales of a row's own, and of groups: selection, settings, and launches."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ from tileops_kernels.build.program import Program
 from tileops_kernels.devices import DeviceFacts
 from tileops_kernels.errors import NoImplementationError, StorageError
 from tileops_kernels.norm import (
+    GroupNormCall,
     LayerNormCall,
     ada_layer_norm_kernels,
     ada_layer_norm_zero_kernels,
     fused_add_layer_norm_kernels,
     fused_add_rms_norm_kernels,
+    group_norm_kernels,
+    layer_norm_kernels,
 )
 from tileops_kernels.norm.ada_layer_norm import (
     ADA_LAYER_NORM_KERNELS,
@@ -41,6 +44,7 @@ from tileops_kernels.norm.fused_add_norm import (
     AddRMSNormOnChipKernel,
     AddRMSNormStreamingKernel,
 )
+from tileops_kernels.norm.group_norm import GroupNormOnChipKernel
 from tileops_kernels.norm.rows import OnChipSettings, on_chip_settings, vector_width
 
 HOPPER = DeviceFacts(arch=90, sm_count=132, smem_budget=232448)
@@ -242,9 +246,77 @@ def test_long_rows_of_float16_build_on_a_cpu(n: int) -> None:
     y, total = fused_add_rms_norm_kernels().entry(call)(x, x, x[0])
     assert torch.equal(y, x)
     assert torch.equal(total, 2 * x)
-    assert torch.equal(
-        ada_layer_norm_kernels().entry(call)(x[:, :1].expand_as(x) * 0, x, x).isnan().all(), torch.tensor(True)
+    call = LayerNormCall(device=torch.device("cpu"), n=n, eps=1e-5, dtype=torch.float16)
+    assert torch.equal(ada_layer_norm_kernels().entry(call)(x, x, 3 * x), 3 * x)
+
+
+@pytest.mark.parametrize("offset", [30000.0, -1e6])
+def test_a_mean_of_many_elements_still_moves_on_a_cpu(offset: float) -> None:
+    """Half a million elements whose values change late leave no less exact a mean than a few do."""
+    values = torch.tensor([0.0, 2.0, 4.0, 6.0]).repeat_interleave(125_000)[None]
+    expected = torch.tensor([-1.341639, -0.447213, 0.447213, 1.341639]).repeat_interleave(125_000)[None]
+    call = LayerNormCall(device=torch.device("cpu"), n=500_000, eps=1e-5, dtype=torch.float32)
+    torch.testing.assert_close(
+        layer_norm_kernels().entry(call)(values + offset, None, None), expected, rtol=0, atol=4e-6
     )
+    group = GroupNormCall(device=torch.device("cpu"), n=500_000, span=4, eps=1e-5, dtype=torch.float32)
+    maps = (values + offset).reshape(1, 4, 125_000)
+    y = group_norm_kernels().entry(group)(maps, None, None)
+    torch.testing.assert_close(y, expected.reshape(1, 4, 125_000), rtol=0, atol=4e-6)
+
+
+@pytest.mark.parametrize(
+    ("n", "span", "dtype", "expected"),
+    [
+        (4096, 4, torch.float16, "group_norm_on_chip"),
+        (7200, 8, torch.float16, "group_norm"),
+        (4096, 512, torch.float16, "group_norm_on_chip"),
+        (4096, 1024, torch.float16, "group_norm"),
+        (32768, 32, torch.float16, "group_norm_streaming"),
+        (8192, 8, torch.float32, "group_norm_on_chip"),
+    ],
+)
+def test_groups_on_cuda(n: int, span: int, dtype: torch.dtype, expected: str) -> None:
+    """Groups of channels of whole 16-byte accesses stay on chip while they fit; others are general."""
+    call = GroupNormCall(device=CUDA, n=n, span=span, eps=1e-5, dtype=dtype, facts=HOPPER)
+    assert group_norm_kernels().key_for(call) == expected
+
+
+def test_channels_are_named_in_the_refusal() -> None:
+    """A group whose length is a multiple of an access is refused where its channels are not, naming their length."""
+    call = GroupNormCall(device=CUDA, n=7200, span=8, eps=1e-5, dtype=torch.float16, facts=HOPPER)
+    assert GroupNormOnChipKernel.refusal(call) == (
+        "rows are read 16 bytes at a time; n=7200 in channels of 900 is no multiple of 8 elements"
+    )
+
+
+def test_groups_get_a_matrix_of_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program gets groups as rows, and weight and bias as a row of channels for each group, aligned."""
+    launches = Launches(monkeypatch)
+    flat = torch.randn(2 * 6 * 64 + 13).half()
+    x, bias = flat[1:769].view(2, 6, 8, 8), flat[769:775]
+    call = GroupNormCall(device=CUDA, n=128, span=2, eps=1e-5, dtype=torch.float16, facts=HOPPER)
+    y = GroupNormOnChipKernel(call).forward(x, None, bias)
+    given = launches.tensors()
+    assert [(tuple(tensor.shape), tensor.stride()) for tensor in given] == [
+        ((6, 128), (128, 1)),
+        ((3, 2), (2, 1)),
+        ((6, 128), (128, 1)),
+    ]
+    assert all(tensor.data_ptr() % 16 == 0 for tensor in given)
+    assert torch.equal(given[0], x.reshape(6, 128))
+    assert torch.equal(given[1], bias.reshape(3, 2))
+    assert given[2].data_ptr() == y.data_ptr()
+
+
+@pytest.mark.parametrize("freed", ["x", "weight", "bias"])
+def test_freed_storage_of_a_group_is_an_error(freed: str) -> None:
+    """A tensor with elements and no memory is refused by its name before its address is used."""
+    tensors = {"x": torch.ones(3, 4, 8), "weight": torch.ones(4), "bias": torch.ones(4)}
+    tensors[freed].untyped_storage().resize_(0)
+    call = GroupNormCall(device=torch.device("cpu"), n=16, span=2, eps=1e-5, dtype=torch.float32)
+    with pytest.raises(StorageError, match=rf"^GroupNormCPUKernel for .*: {freed} has elements and no storage"):
+        group_norm_kernels().entry(call)(**tensors)
 
 
 @needs_nvcc

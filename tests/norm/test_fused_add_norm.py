@@ -41,11 +41,11 @@ def call(op: FusedOp, tensors: list[Tensor]) -> tuple[Tensor, Tensor]:
 
 def torch_norm(op: FusedOp, tensors: list[Tensor]) -> tuple[Tensor, Tensor]:
     """Return what torch gives for the sum in float64."""
-    x, residual, weight, *bias = (tensor.double() for tensor in tensors)
-    total = x + residual
+    wide = [tensor.double() for tensor in tensors]
+    total = wide[0] + wide[1]
     if isinstance(op, FusedAddRMSNormFwdOp):
-        return functional.rms_norm(total, total.shape[-1:], weight, op.eps), total
-    return functional.layer_norm(total, total.shape[-1:], weight, *bias, op.eps), total
+        return functional.rms_norm(total, total.shape[-1:], wide[2], op.eps), total
+    return functional.layer_norm(total, total.shape[-1:], wide[2], wide[3], op.eps), total
 
 
 @both

@@ -76,8 +76,8 @@ def test_instances_agree_with_torch(
     op = InstanceNormFwdOp(use_input_stats=own, momentum=0.3)
     with poisoned_allocations():
         y = op(x, **given) if mode == "own" else op(x, *mine, **given)
-    passed = (None, None) if mode == "own" else theirs
-    expected = functional.instance_norm(x, *passed, given.get("weight"), given.get("bias"), own, 0.3)
+    mean, var = (None, None) if mode == "own" else theirs
+    expected = functional.instance_norm(x, mean, var, given.get("weight"), given.get("bias"), own, 0.3)
     torch.testing.assert_close(y, expected, rtol=1e-5, atol=1e-5)
     for moved, right in zip(mine, theirs, strict=True):
         torch.testing.assert_close(moved, right, rtol=1e-5, atol=1e-6)
@@ -95,12 +95,12 @@ def test_half_precision_instances_are_rounded_once(mode: str, dtype: torch.dtype
     own = mode != "running"
     op = InstanceNormFwdOp(use_input_stats=own)
     y = op(x, weight=weight, bias=bias) if mode == "own" else op(x, *mine, weight, bias)
-    passed = [None, None] if mode == "own" else [tensor.double() for tensor in right]
-    wide = [weight.double(), bias.double()]
-    normed = functional.instance_norm(x.double(), *[t if t is None else t.clone() for t in passed], use_input_stats=own)
-    expected = functional.instance_norm(x.double(), *passed, *wide, use_input_stats=own)
+    mean, var = (None, None) if mode == "own" else (right[0].double(), right[1].double())
+    plain = (None, None) if own else (right[0].double(), right[1].double())
+    normed = functional.instance_norm(x.double(), plain[0], plain[1], use_input_stats=own)
+    expected = functional.instance_norm(x.double(), mean, var, weight.double(), bias.double(), own)
     assert_close(y, expected, dtype=dtype, summed=40, terms=sizes_of(normed, weight, bias))
-    for moved, exact in zip(mine, passed, strict=True):
+    for moved, exact in zip(mine, (mean, var), strict=True):
         if exact is not None:
             assert_close(moved, exact, dtype=torch.float32, summed=160, terms=exact.abs() + 1)
 
@@ -145,9 +145,9 @@ def test_running_statistics_of_any_layout_are_moved_in_place(layout: Layout, til
 @pytest.mark.parametrize("length", [1, 64, 1000])
 def test_large_means_cost_no_digits(length: int, tileops_device: torch.device) -> None:
     """Groups whose mean is thousands of times their spread are normalised as if they were centred."""
-    x = torch.tensor([0.0, 2.0, 4.0, 6.0], device=tileops_device).reshape(1, 4, 1).repeat(3, 2, length)
+    values = torch.tensor([0.0, 2.0, 4.0, 6.0], device=tileops_device)
     right = torch.tensor([-1.341639, -0.447213, 0.447213, 1.341639], device=tileops_device)
-    expected = right.reshape(1, 4, 1).repeat(3, 2, length)
+    x, expected = (each.repeat(3, 2 * length).reshape(3, 8, length) for each in (values, right))
     for offset in (0.0, 30000.0, -1e6):
         torch.testing.assert_close(GroupNormFwdOp(2)(x + offset), expected, rtol=0, atol=4e-6)
 
@@ -236,7 +236,10 @@ def test_channels_that_make_no_groups_are_refused(tileops_device: torch.device) 
     """A number of channels that the groups do not divide is refused, naming both."""
     with pytest.raises(RuleError) as failure:
         GroupNormFwdOp(4)(torch.ones(2, 6, 3, device=tileops_device))
-    assert str(failure.value) == "?1"
+    assert str(failure.value) == (
+        "GroupNormFwdOp: C: expected C % num_groups == 0, received C=6, num_groups=4; "
+        "change what it reads so that it holds"
+    )
 
 
 @group
@@ -245,7 +248,10 @@ def test_groups_of_one_value_are_refused(shape: tuple[int, ...], tileops_device:
     """A single value has no variance: refused, as in torch for one batch entry."""
     with pytest.raises(RuleError) as failure:
         GroupNormFwdOp(4)(torch.ones(shape, device=tileops_device))
-    assert str(failure.value) == "?2"
+    assert str(failure.value) == (
+        f"GroupNormFwdOp: C: expected C // num_groups * prod(L) != 1, received C=4, L={shape[2:]}, num_groups=4; "
+        "change what it reads so that it holds"
+    )
 
 
 @instance
@@ -254,7 +260,10 @@ def test_maps_of_one_value_are_refused(shape: tuple[int, ...], tileops_device: t
     """A single value per map has no variance of its own: refused, as in torch."""
     with pytest.raises(RuleError) as failure:
         InstanceNormFwdOp()(torch.ones(shape, device=tileops_device))
-    assert str(failure.value) == "?3"
+    assert str(failure.value) == (
+        f"InstanceNormFwdOp: L: expected not use_input_stats or prod(L) != 1, received L={shape[2:]}; "
+        "change what it reads so that it holds"
+    )
 
 
 @instance
@@ -262,7 +271,10 @@ def test_running_statistics_are_needed(tileops_device: torch.device) -> None:
     """Without use_input_stats, a call without running statistics is refused, naming them."""
     with pytest.raises(RuleError) as failure:
         InstanceNormFwdOp(use_input_stats=False)(torch.ones(2, 3, 4, device=tileops_device))
-    assert str(failure.value) == "?4"
+    assert str(failure.value) == (
+        "InstanceNormFwdOp: running_mean: expected use_input_stats or present(running_mean), "
+        "received use_input_stats=False, running_mean not passed; change what it reads so that it holds"
+    )
 
 
 @instance

@@ -77,8 +77,8 @@ class GroupNormCPUKernel(Kernel[GroupNormCall], GroupNormFwdInterface):
 
     def programs(self) -> Sequence[Program]:
         """The one program, whichever of weight and bias are passed."""
-        arguments = {"n": self.call.n, "span": self.call.span, "dtype": DTYPES[self.call.dtype]}
-        return [Program.of("tileops_kernels.norm.programs.group_norm_cpu", "group_norm_rows", **arguments)]
+        module, dtype = "tileops_kernels.norm.programs.group_norm_cpu", DTYPES[self.call.dtype]
+        return [Program.of(module, "group_norm_rows", n=self.call.n, span=self.call.span, dtype=dtype)]
 
     def forward(self, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
         """See `GroupNormFwdInterface.forward`."""

@@ -51,6 +51,7 @@ def group_norm_rows(n, dtype, span):
     ):
         with T.Kernel(m) as row:
             counts = T.alloc_local((LANES,), "float32")
+            pivots = T.alloc_local((LANES,), "float32")
             means = T.alloc_local((LANES,), "float32")
             squares = T.alloc_local((LANES,), "float32")
             block_means = T.alloc_local((LANES,), "float32")
@@ -61,14 +62,14 @@ def group_norm_rows(n, dtype, span):
             weights = T.alloc_local((span,), "float32")
             biases = T.alloc_local((span,), "float32")
             group = T.truncmod(start + row, groups)
-            clear_lanes(counts, means, squares)
+            clear_lanes(counts, pivots, means, squares)
             for j in T.serial(blocks):
                 load_block(X, row, j * BLOCK, x, BLOCK, dtype)
-                add_block(x, BLOCK, counts, means, squares, block_means, block_squares)
+                add_block(x, BLOCK, counts, pivots, means, squares, block_means, block_squares)
             if tail:
                 load_block(X, row, blocks * BLOCK, x, tail, dtype)
-                add_block(x, tail, counts, means, squares, block_means, block_squares)
-            moments_over_lanes(counts, means, squares, result)
+                add_block(x, tail, counts, pivots, means, squares, block_means, block_squares)
+            moments_over_lanes(counts, pivots, means, squares, result)
             scale[0] = T.rsqrt(result[3] / n + eps)
             for c in T.serial(span):
                 weights[c] = T.float32(1)

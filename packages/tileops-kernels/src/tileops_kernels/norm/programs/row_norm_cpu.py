@@ -46,12 +46,12 @@ def row_norm_rows(n, dtype, weighted, biased=False, gated=False, centered=True, 
     blocks, tail = divmod(n, BLOCK)
 
     @T.macro
-    def add_part(X, R, S, row, column, x, w, width, counts, means, squares, block_means, block_squares):
+    def add_part(X, R, S, row, column, x, w, width, counts, pivots, means, squares, block_means, block_squares):
         load_sums(X, R, row, column, x, w, width, dtype, added)
         if added:
             store_block(x, S, row, column, width, dtype)
         if centered:
-            add_block(x, width, counts, means, squares, block_means, block_squares)
+            add_block(x, width, counts, pivots, means, squares, block_means, block_squares)
         else:
             add_squares(x, width, squares)
 
@@ -77,6 +77,7 @@ def row_norm_rows(n, dtype, weighted, biased=False, gated=False, centered=True, 
     def normalize(X, R, W, B, G, Y, S, eps):
         with T.Kernel(m) as row:
             counts = T.alloc_local((LANES,), "float32")
+            pivots = T.alloc_local((LANES,), "float32")
             means = T.alloc_local((LANES,), "float32")
             squares = T.alloc_local((LANES,), "float32")
             block_means = T.alloc_local((LANES,), "float32")
@@ -85,13 +86,17 @@ def row_norm_rows(n, dtype, weighted, biased=False, gated=False, centered=True, 
             scale = T.alloc_local((1,), "float32")
             x = T.alloc_local((BLOCK,), "float32")
             w = T.alloc_local((BLOCK,), "float32")
-            clear_lanes(counts, means, squares)
+            clear_lanes(counts, pivots, means, squares)
             for j in T.serial(blocks):
-                add_part(X, R, S, row, j * BLOCK, x, w, BLOCK, counts, means, squares, block_means, block_squares)
+                add_part(
+                    X, R, S, row, j * BLOCK, x, w, BLOCK, counts, pivots, means, squares, block_means, block_squares
+                )
             if tail:
-                add_part(X, R, S, row, blocks * BLOCK, x, w, tail, counts, means, squares, block_means, block_squares)
+                add_part(
+                    X, R, S, row, blocks * BLOCK, x, w, tail, counts, pivots, means, squares, block_means, block_squares
+                )
             if centered:
-                moments_over_lanes(counts, means, squares, result)
+                moments_over_lanes(counts, pivots, means, squares, result)
             else:
                 result[3] = T.float32(0)
                 for lane in T.serial(LANES):
