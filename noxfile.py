@@ -35,6 +35,7 @@ IN_PARALLEL: Final = ("-n", str(min(os.cpu_count() or 1, 8)), "--dist", "loadgro
 COVERAGE: Final = (
     "tests/testing_kit/test_cases.py::test_every_implemented_op_has_a_reference",
     "tests/compile_contract.py::test_every_op_with_a_boundary_is_registered",
+    "tests/compile_contract.py::test_every_composite_is_registered",
 )
 """What the validator cannot see, being below the testing kit."""
 

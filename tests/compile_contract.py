@@ -17,7 +17,12 @@ from tileops_testing.suites import CompileContractSuite
 REGISTERED: Final = (
     "AdaLayerNormFwdOp",
     "AdaLayerNormZeroFwdOp",
+    "AllFwdOp",
+    "AmaxFwdOp",
+    "AminFwdOp",
+    "AnyFwdOp",
     "BatchNormFwdOp",
+    "CountNonzeroFwdOp",
     "FusedAddLayerNormFwdOp",
     "FusedAddRMSNormFwdOp",
     "GemmFwdOp",
@@ -26,6 +31,7 @@ REGISTERED: Final = (
     "LayerNormFwdOp",
     "LongRoPEFwdOp",
     "MaxPool2dFwdOp",
+    "MeanFwdOp",
     "MoEGroupedGemmFwdOp",
     "ProdFwdOp",
     "RMSNormFwdOp",
@@ -33,6 +39,7 @@ REGISTERED: Final = (
     "RoPEFwdOp",
     "SoftmaxFwdOp",
     "SumFwdOp",
+    "VectorNormFwdOp",
 )
 """The op classes with a cold compile test, sorted."""
 

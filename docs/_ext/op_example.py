@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from tileops.manifest import registry, workloads
-from tileops.manifest.workloads import TensorCase
+from tileops.manifest.rowsolving import TensorCase
 from tileops_testing.shapes import rows_for
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from tables import code, in_words, table
 
 from tileops.manifest import registry
 from tileops.manifest.primitives import show_dtype, show_shape
-from tileops.manifest.workloads import TensorCase
+from tileops.manifest.rowsolving import TensorCase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

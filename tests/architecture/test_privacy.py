@@ -61,6 +61,7 @@ def test_the_members_of_op_are_found() -> None:
         ("tileops", "op/base.py", "Op"),
         ("tileops_kernels", "table.py", "KernelTable"),
         ("tileops_kernels", "calls.py", "CallSpec"),
+        ("tileops_kernels", "kernel.py", "Kernel"),
     ],
 )
 def test_no_family_touches_what_a_base_keeps_to_itself(package: str, module: str, name: str) -> None:
@@ -80,6 +81,40 @@ def test_families_know_the_base_class_alone() -> None:
         if name.startswith(("tileops.op", "tileops.backend", "tileops.manifest")) and name not in allowed
     ]
     assert wrong == []
+
+
+def kept_or_asked(source: Source) -> list[str]:
+    """Return where a module asks whether an attribute exists, and where a method keeps something on its instance."""
+    asked = [
+        node.lineno
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in {"hasattr", "getattr", "setattr", "vars"}
+    ]
+    kept = [
+        node.lineno
+        for method in ast.walk(source.tree)
+        if isinstance(method, ast.FunctionDef) and method.name != "__init__"
+        for node in ast.walk(method)
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) in OWNERS
+    ]
+    return [f"{source.place}:{line}" for line in sorted([*asked, *kept])]
+
+
+def test_no_op_keeps_what_a_call_made() -> None:
+    """A family's op writes to itself in its constructor alone, and asks nobody whether an attribute exists."""
+    assert [place for source in family_modules("tileops") for place in kept_or_asked(source)] == []
+
+
+def test_a_cache_of_an_op_is_found() -> None:
+    """The rule sees an attribute test, and an assignment outside the constructor."""
+    text = (
+        "class A(Op):\n    def __init__(self):\n        self.n = 1\n    def forward(self, x):\n"
+        "        if not hasattr(self, 'table'):\n            self.table = x\n"
+    )
+    source = Source(PACKAGES["tileops"] / "norm" / "rms_norm.py")
+    source.__dict__.update(text=text, tree=ast.parse(text))
+
+    assert [place.rpartition(":")[2] for place in kept_or_asked(source)] == ["5", "6"]
 
 
 def test_a_breach_is_found() -> None:

@@ -62,6 +62,54 @@ print(other.serving_target)
     ]
 
 
+def test_a_selected_target_serves_calls_from_other_devices(run: Run) -> None:
+    """What the first call selected stays, in both directions; kernels that do not run there say so."""
+    program = """
+from plain_torch import LabTensor
+op = RMSNormFwdOp((4,))
+op(LabTensor(torch.ones(1, 4)))
+print(op(torch.full((1, 4), 3.0)).mean().item() > 0.99, op.serving_target)
+other = RMSNormFwdOp((4,))
+other(torch.ones(1, 4))
+try:
+    other(LabTensor(torch.ones(1, 4)))
+except OpNotAvailableError as error:
+    print(str(error).partition(";")[0], "/", other.serving_target)
+"""
+    assert run(PLAIN + program, "plain_torch") == [
+        "True plain_torch",
+        "RMSNormFwdOp.rms_norm: in-tree kernels do not run on privateuseone:0 / builtin",
+    ]
+
+
+def test_an_input_declared_for_the_cpu_stays_there(run: Run) -> None:
+    """Of a call on another device, the builder is told the device of each input, and the kernel gets them there."""
+    program = """
+from plain_torch import LabTensor
+from tests.spec import toys
+from tileops.backend import BackendRegistry, Discovery
+registry = BackendRegistry(lambda: ("GatherFwdOp",))
+toys.ToyOp._backends = Discovery(registry, find=lambda: ())
+registry.register_detector("lab", lambda device: device.type == "privateuseone")
+def build(x, places):
+    print(x.device, places.device)
+    return lambda x, places: print(x.device, places.device) or LabTensor(x.held[..., places].contiguous())
+registry.register_kernel_builder("GatherFwdOp", "lab", build)
+op = toys.GatherFwdOp()
+print(op(LabTensor(torch.arange(6.0).reshape(2, 3)), torch.tensor([2])).held.tolist(), op.serving_target)
+try:
+    op(LabTensor(torch.ones(2, 3)), LabTensor(torch.tensor([2])))
+except RuntimeError as error:
+    print(error)
+"""
+    assert run(PLAIN + program, "plain_torch") == [
+        "privateuseone:0 cpu",
+        "privateuseone:0 cpu",
+        "[[2.0], [5.0]] lab",
+        "GatherFwdOp: places: expected device cpu, received device privateuseone:0; move places with .to('cpu')",
+    ]
+
+
 def test_a_second_card_builds_again(run: Run) -> None:
     """One instance on two cards, alternating: a kernel for each, and results where the inputs are."""
     program = """

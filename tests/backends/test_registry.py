@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 import torch
 
+from tileops import backend
 from tileops.backend import (
     BUILTIN,
     BackendLoadWarning,
@@ -216,9 +217,14 @@ def test_warnings_as_errors_do_not_hide_the_other_backends(registry: BackendRegi
     discovery = Discovery(registry, find=lambda: found)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with pytest.raises(BackendLoadWarning, match=r"backend a of .* failed to load and was left"):
+        with pytest.raises(BackendLoadWarning) as caught:
             discovery.load()
         discovery.load()
+
+    assert str(caught.value) == (
+        "backend a of tests.backends.absent failed to load and was left out: ModuleNotFoundError: No module named "
+        "'tests.backends.absent'; mend or uninstall the distribution"
+    )
 
     assert registry.registered_targets() == ("acme",)
     assert len(registry.load_failures()) == 1
@@ -231,6 +237,24 @@ def test_a_spec_holds_facts_alone() -> None:
     assert hash(spec) == hash(TensorSpec(torch.device("cpu"), torch.float32, (2,)))
     with pytest.raises(AttributeError):
         spec.shape = (3,)  # type: ignore[misc]
+
+
+def test_the_package_exports_what_a_backend_needs() -> None:
+    """The functions and types of a backend's author, each with a docstring, and the errors that they may meet."""
+    functions = {
+        "register_kernel_type",
+        "register_detector",
+        "register_kernel_builder",
+        "set_default_target",
+        "default_target",
+        "registered_targets",
+        "load_failures",
+    }
+    errors = {"UnknownTargetError", "AmbiguousTargetError", "OpNotAvailableError", "RegistrationError"}
+
+    assert {*functions, *errors, "BackendError", "TensorSpec", "BUILTIN"} <= set(backend.__all__)
+    assert [name for name in functions if not getattr(backend, name).__doc__] == []
+    assert [name for name in errors if not issubclass(getattr(backend, name), BackendError)] == []
 
 
 def test_this_process_loads_without_failures() -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tileops_kernels.build import compiler
 from tileops_kernels.build.cache import CacheFolder
-from tileops_kernels.build.compiler import Compiler
+from tileops_kernels.build.compiler import Compiler, run_compiler
 from tileops_kernels.build.cpu import CPUBuilder
 from tileops_kernels.build.launcher import CPUFunction
 from tileops_kernels.build.program import Program
@@ -109,6 +109,17 @@ def test_a_compiler_that_does_not_run_is_named(
         BuildError, match=r"received one that does not tell its version: .* exit status 7\.; install one"
     ):
         CPUBuilder(lambda: empty).load(ADD, owner="Toy")
+
+
+def test_a_compiler_that_is_gone_is_named() -> None:
+    """One that was found and does not start any more is an error with its command."""
+    with pytest.raises(BuildError) as caught:
+        run_compiler(["/absent/g++", "-x c"], owner="Toy", limit=1.0)
+
+    assert str(caught.value) == (
+        "Toy: the C++ compiler could not be started: [Errno 2] No such file or directory: '/absent/g++'; command: "
+        "/absent/g++ '-x c'; set CXX to a working compiler"
+    )
 
 
 FAKE = '[ "$1" = --version ] && echo fake && exit 0\n'

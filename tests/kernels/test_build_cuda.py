@@ -101,3 +101,7 @@ def test_a_failing_compile_says_what_nvcc_said(monkeypatch: pytest.MonkeyPatch) 
     assert "Unsupported gpu architecture 'sm_12'" in message
     assert "Command: " in message
     assert "\n" not in message
+    assert message.endswith(
+        "; expected nvcc and TileLang to accept the program; check that nvcc knows the architecture and that tilelang "
+        "is a version this package names"
+    )

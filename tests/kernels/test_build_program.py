@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import subprocess
 import sys
 from pathlib import Path
@@ -90,6 +91,23 @@ def test_missing_module_is_named() -> None:
     assert str(caught.value) == (
         "program module tests.kernels.programs.absent has no source; expected an importable .py module, received "
         "no such module; name a module that the package ships"
+    )
+
+
+def test_a_missing_tilelang_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where TileLang is not installed, the error says which versions serve and how to get one."""
+
+    def absent(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", absent)
+    program_module.tilelang_version.cache_clear()
+    with pytest.raises(BuildError) as caught:
+        program_module.tilelang_version()
+    program_module.tilelang_version.cache_clear()
+
+    assert str(caught.value) == (
+        "tilelang is not installed; expected tilelang>=0.1.14,<0.2, received none; run pip install tilelang"
     )
 
 

@@ -10,7 +10,7 @@ from tileops_kernels.errors import ContractTypeError, ContractValueError
 from tileops_kernels.kernel import Kernel, KernelType
 from tileops_kernels.table import KernelTable
 
-from .toys import SCALE, TYPES, GeneralScale, ScaleCall, ScaleInterface, ShortScale
+from .toys import CPU, SCALE, TYPES, GeneralScale, ScaleCall, ScaleInterface, ShortScale
 
 
 def table(**types: Any) -> KernelTable[ScaleCall, ScaleInterface]:
@@ -37,10 +37,12 @@ def test_a_kernel_of_another_interface_is_refused() -> None:
         def forward(self, x: int) -> str:
             return f"{x}"
 
-    with pytest.raises(
-        ContractTypeError, match=r"expected Stranger to inherit ScaleInterface, received bases \['Kernel'\]"
-    ):
+    with pytest.raises(ContractTypeError) as caught:
         table(stranger=Stranger)
+    assert str(caught.value) == (
+        "Toy.stranger: expected Stranger to inherit ScaleInterface, received bases ['Kernel']; add the interface to "
+        "its bases"
+    )
 
 
 def test_entry_for_must_be_a_classmethod() -> None:
@@ -73,6 +75,20 @@ def test_forward_must_be_written() -> None:
 
     with pytest.raises(ContractTypeError, match=r"Toy\.unwritten: expected Unwritten\.forward"):
         table(unwritten=Unwritten)
+
+
+def test_an_entry_without_a_forward_says_so() -> None:
+    """A kernel type that no table has checked is refused when its entry is called, with what to write."""
+
+    class Unwritten(Kernel[ScaleCall]):
+        pass
+
+    with pytest.raises(ContractTypeError) as caught:
+        Unwritten(ScaleCall(device=CPU, n=8))(1)
+    assert str(caught.value) == (
+        "Unwritten: forward is missing; expected a method with its interface's arguments, received none; define "
+        "forward in the kernel type"
+    )
 
 
 def test_two_general_types_are_refused() -> None:

@@ -35,3 +35,6 @@ def test_shared_memory_is_that_of_elements() -> None:
     assert not share_memory(storage[10:], storage[:10])
     assert not share_memory(storage, storage[5:5])
     assert not share_memory(storage, torch.zeros(20))
+    assert share_memory(storage.view(4, 5)[:, 0], storage[14:])
+    assert not share_memory(storage.view(4, 5)[:, 0], storage[16:])
+    assert not share_memory(torch.ones(2, device="meta"), torch.ones(2, device="meta"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 from contextlib import nullcontext
@@ -48,8 +49,8 @@ def test_other_dtypes_are_refused() -> None:
     """A dtype of elements or of results that no kernel type serves is an error that gives the reason."""
     with pytest.raises(NoImplementationError, match=r"reduce_cpu: combines float16, .*, int64, not float64"):
         reduce_kernels().key_for(cpu_call(torch.float64))
-    with pytest.raises(NoImplementationError, match=r"reduce_cpu: gives float16, bfloat16, float32, int64, not int32"):
-        reduce_kernels().key_for(cpu_call(torch.int32))
+    with pytest.raises(NoImplementationError, match=r"reduce_cpu: gives float16, .*, int64, not complex64"):
+        reduce_kernels().key_for(cpu_call(torch.float32, torch.complex64))
 
 
 def test_every_kernel_type_is_registered() -> None:
@@ -105,6 +106,53 @@ def test_only_elements_are_rounded_before_and_only_the_last_result_after(
     assert (kernel.first, kernel.later) == (Step(*first), Step(*later))
     wide = later[0]
     assert set(kernel.steps()) == {Step(*first), Step(*first[:2], wide), Step(*later), Step(wide, wide, wide)}
+
+
+def test_only_the_first_pass_takes_of_its_elements_and_only_the_last_gives_more() -> None:
+    """Partial results are totals of what the elements contributed, and take part as they are."""
+    kernel = ReduceCPUKernel(replace(cpu_call(torch.float16), of="square", gives="root"))
+    whole, first, last, between = (
+        Step("float16", "float16", "float16", "square", "root"),
+        Step("float16", "float16", "float32", "square", "total"),
+        Step("float32", "float32", "float16", "value", "root"),
+        Step("float32", "float32", "float32", "value", "total"),
+    )
+    assert set(kernel.steps()) == {whole, first, last, between}
+
+
+def test_each_reduction_has_an_entry_of_its_own() -> None:
+    """What elements contribute and what the whole gives are part of an entry's identity."""
+    calls = [cpu_call(), replace(cpu_call(), of="absolute"), replace(cpu_call(), gives="mean")]
+    calls.append(replace(cpu_call(), operation="amax"))
+    for kernel_type in (ReduceCPUKernel, ReduceKernel):
+        assert len({kernel_type.entry_for(call)[0] for call in calls}) == len(calls)
+
+
+@pytest.mark.parametrize("axes", [(1,), (0,), (0, 1)])
+def test_norms_of_vectors(axes: tuple[int, ...]) -> None:
+    """Absolute values and squares, with and without a root, give the three norms that torch has."""
+    x = torch.linspace(-3, 2, 40_000).view(2, 20_000)
+    absolute = replace(cpu_call(), of="absolute")
+    for call, order in (
+        (absolute, 1.0),
+        (replace(cpu_call(), of="square", gives="root"), 2.0),
+        (replace(absolute, operation="amax"), math.inf),
+    ):
+        expected = torch.linalg.vector_norm(x.double(), order, axes)
+        assert torch.allclose(reduce_kernels().entry(call)(x, axes).double(), expected, rtol=2e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int16, torch.bool], ids=str)
+def test_extremes_of_nothing(dtype: torch.dtype) -> None:
+    """The greatest of nothing is the least value there is, and the other way round; an op refuses to ask."""
+    least: float = -math.inf if dtype is torch.float32 else False if dtype is torch.bool else -(2**15)
+    greatest: float = math.inf if dtype is torch.float32 else True if dtype is torch.bool else 2**15 - 1
+    empty = torch.empty(2, 0, dtype=dtype)
+    for call, expected in (
+        (replace(cpu_call(dtype), operation="amax"), least),
+        (replace(cpu_call(dtype), operation="amin"), greatest),
+    ):
+        assert reduce_kernels().entry(call)(empty, (1,)).tolist() == [expected] * 2
 
 
 def test_no_shape_is_compiled_in() -> None:

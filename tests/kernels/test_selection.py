@@ -101,6 +101,7 @@ def test_two_equal_types_are_ambiguous() -> None:
         )
 
     assert isinstance(caught.value, ValueError)
-    assert str(caught.value).startswith(
-        "Toy.scale: dispatch is ambiguous between ['other', 'short']; expected one of them"
+    assert str(caught.value) == (
+        "Toy.scale: dispatch is ambiguous between ['other', 'short']; expected one of them to be preferred, received "
+        f"{ScaleCall(device=CPU, n=8)}; name the others in the preferred_over of the one that should win"
     )

@@ -198,8 +198,14 @@ def test_device_facts_may_be_stated_to_key_for_alone() -> None:
 
 def test_facts_are_read_only_once_settled() -> None:
     """Reading `arch` of a call spec that no table handed out is an error."""
-    with pytest.raises(CallSpecError, match="ScaleCall: device facts are read before they are settled"):
-        _ = ScaleCall(device=CPU, n=8).arch
+    call = ScaleCall(device=CPU, n=8)
+    for name in ("arch", "sm_count", "smem_budget"):
+        with pytest.raises(CallSpecError) as caught:
+            getattr(call, name)
+        assert str(caught.value) == (
+            "ScaleCall: device facts are read before they are settled; expected a call spec that a kernel table handed "
+            f"out, received {call}; read them in refusal and entry_for, or state facts= yourself"
+        )
 
 
 def test_a_call_without_a_device_takes_the_accelerators(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,6 +117,8 @@ MISTAKES: Final[tuple[tuple[str, str], ...]] = (
     ("      L: [1, 3]", "      L: [1, 2]"),
     ("      scale: 0.5", "      scale: half"),
     ("      size: 2\n", "      size: 0\n"),
+    ("      some: [w]", "      some: [ww]"),
+    ("- label: four", "- labels: four"),
     ("        - {T: float16, W: float16}\n        -", "        - {T: float16, W: int8}\n        -"),
     ("        - {T: float32, W: float32}\n  composition", "        - {T: float32, V: float32}\n  composition"),
     ("op: AFwdOp", "op: AOp"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,18 @@ def test_mistakes_together_are_the_mistakes_alone(mistakes: list[Mistake]) -> No
     chosen = independent(mistakes)
     expected = sorted((problem for found in chosen for problem in alone(found)), key=str)
     assert problems(seeded(*chosen)) == expected
+
+
+WORDS = list(re.finditer(r"[A-Za-z_][\w.]*", RIGHT))
+READ = [word for word in WORDS if any(word[0] == other[0] and other.start() < word.start() for other in WORDS)]
+"""The words of the entry that stand further up too: what is declared or known, read here."""
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@given(st.sampled_from(READ))
+def test_a_misspelled_word_is_one_problem(word: re.Match[str]) -> None:
+    """Wherever a word that is declared further up is misspelled, that is one problem, and nothing follows from it."""
+    assert len(problems(f"{RIGHT[: word.start()]}{word[0]}q{RIGHT[word.end() :]}")) <= 1
 
 
 def test_every_mistake_at_once(tmp_path: Path) -> None:

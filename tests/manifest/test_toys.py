@@ -65,6 +65,22 @@ def test_zero_dimensions() -> None:
         called(plan, torch.ones(1))
 
 
+def test_an_index_of_an_absent_construction_time_tensor() -> None:
+    """An index that an optional tensor of construction gives is one of the call's where that tensor is absent."""
+    plan = toy(
+        "forall: {N: Dim}\n"
+        "params: {scale: {dtype: float32, shape: '[N]', optional: true}}\n"
+        "let: {half: 'ceil_div(N, 2)'}\n"
+        "inputs: {x: {dtype: float32, shape: '[N]'}}\n"
+        "outputs: {y: {dtype: float32, shape: '[half]'}}"
+    )
+    for scale in (torch.empty(5), None):
+        record = called(plan, torch.empty(5), scale=scale)
+        assert (record.indices, record.outputs[0].shape) == ({"N": 5, "half": 3}, (3,))
+    with pytest.raises(ShapeError, match=r"x: expected shape \[4\] for N=4, received \[5\]"):
+        called(plan, torch.empty(5), scale=torch.empty(4))
+
+
 def test_axes_around_a_splice() -> None:
     """A shape index takes what the axes before and behind it leave."""
     plan = toy(

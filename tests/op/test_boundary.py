@@ -111,10 +111,14 @@ def test_backward_raises_and_forward_works(compiled: bool) -> None:
 
     assert y.requires_grad
     assert torch.equal(y.detach(), torch.full((2,), 2.0))
-    with pytest.raises(
-        GradientError, match=r"ScaledFwdOp: backward through its output is not defined; .* torch\.no_grad"
-    ):
+    with pytest.raises(GradientError) as caught:
         y.sum().backward()
+
+    assert str(caught.value) == (
+        "ScaledFwdOp: backward through its output is not defined; expected a call that needs no gradient, received an "
+        "input with requires_grad=True; call it under torch.no_grad(), detach its inputs, or differentiate a reference "
+        "implementation"
+    )
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
@@ -165,8 +169,13 @@ def test_tangents_are_not_dropped() -> None:
     """Forward-mode differentiation through an op raises and names it; without tangents the call is as ever."""
     op = ScaledFwdOp()
     with forward_ad.dual_level():
-        with pytest.raises(GradientError, match=r"ScaledFwdOp: a forward-mode derivative of its output is not defined"):
+        with pytest.raises(GradientError) as caught:
             op(forward_ad.make_dual(torch.ones(2), torch.ones(2)))
         assert torch.equal(op(torch.ones(2)), torch.full((2,), 2.0))
+    assert str(caught.value) == (
+        "ScaledFwdOp: a forward-mode derivative of its output is not defined; expected inputs without tangents, "
+        "received one with a tangent; call it outside torch.func.jvp and torch.autograd.forward_ad, or differentiate a "
+        "reference implementation"
+    )
     with pytest.raises(GradientError, match="ScaledFwdOp: a forward-mode derivative"):
         torch.func.jvp(op, (torch.ones(2),), (torch.ones(2),))

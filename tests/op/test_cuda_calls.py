@@ -152,3 +152,56 @@ def test_a_device_that_is_not_current(call: BranchCall, tileops_device: torch.de
     assert_same(results[1], results[0])
     assert_same(results[2], results[0])
     assert_same(tuple(output.cpu() for output in replayed if output is not None), results[0])
+
+
+def copied(call: BranchCall, device: torch.device, *, fresh: int) -> tuple[Any, Any]:
+    """The result of an eager call on values of its own, and the tensors that it was called with, as it left them."""
+    inputs, buffers = call.arguments(device, fresh=fresh)
+    result = call.construct()(*inputs, **buffers)
+    return result, (*inputs, *buffers.values())
+
+
+@each_branch()
+def test_a_call_runs_on_the_current_stream(call: BranchCall, tileops_device: torch.device) -> None:
+    """On a side stream that is still busy, a call waits its turn: it reads what that stream puts into its inputs."""
+    require_cuda(tileops_device)
+    op = call.construct()
+    op(*call.arguments(tileops_device)[0], **call.arguments(tileops_device)[1])
+    expected, left = copied(call, tileops_device, fresh=1)
+    inputs, buffers = call.arguments(tileops_device)
+    values = call.arguments(tileops_device, fresh=1)[0]
+    torch.cuda.synchronize(tileops_device)
+    stream = torch.cuda.Stream(tileops_device)
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(50_000_000)  # cycles: some tens of milliseconds
+        copy_into(inputs, values)
+        received = op(*inputs, **buffers)
+    stream.synchronize()
+
+    assert_same(received, expected)
+    assert_same((*inputs, *buffers.values()), left)
+
+
+@each_branch()
+def test_a_capture_of_another_shape_than_warmed_up(call: BranchCall, tileops_device: torch.device) -> None:
+    """It either replays right, or is refused with what to do and leaves the op usable."""
+    require_cuda(tileops_device)
+    larger = call.case.resized()
+    assert larger is not None
+    other = BranchCall(larger, call.operator, call.buffered)
+    op, recorder = call.construct(), CudaGraphRecorder()
+    op(*call.arguments(tileops_device)[0], **call.arguments(tileops_device)[1])
+    expected, left = copied(other, tileops_device, fresh=1)
+    inputs, buffers = other.arguments(tileops_device)
+    try:
+        received = recorder.capture(lambda: op(*inputs, **buffers))
+    except RuntimeError as error:
+        assert "make the same call once before capturing" in str(error)  # noqa: PT017 - a refusal is one of two right ends
+        copy_into(inputs, other.arguments(tileops_device, fresh=1)[0])
+        received = op(*inputs, **buffers)
+    else:
+        copy_into(inputs, other.arguments(tileops_device, fresh=1)[0])
+        recorder.replay()
+
+    assert_same(received, expected)
+    assert_same((*inputs, *buffers.values()), left)

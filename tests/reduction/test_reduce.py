@@ -248,7 +248,7 @@ def test_shapes_and_axes_share_one_entry(tileops_device: torch.device) -> None:
 def test_parameters_as_attributes() -> None:
     """The parameters are attributes, `dtype` among them, which other ops have as None; a list of axes is a tuple."""
     op = ProdFwdOp(1, True, dtype=torch.float32)
-    assert (op.dim, op.keepdim, op.dtype, op.operation) == (1, True, torch.float32, "prod")
+    assert (op.dim, op.keepdim, op.dtype, op.asked().operation) == (1, True, torch.float32, "prod")
     assert (SumFwdOp([0, -1]).dim, SumFwdOp().dim, SumFwdOp().dtype) == ((0, -1), None, None)
 
 

@@ -180,6 +180,21 @@ def test_threads_call_one_composite() -> None:
     assert together(work) == [(6.0, [1, 1])] * THREADS
 
 
+def test_compiled_and_eager_calls_start_together() -> None:
+    """Half of the threads call a compiled function of the instance, half the instance: one build, right values."""
+    op = DoubleFwdOp()
+    compiled: Any = torch.compile(op, fullgraph=True, backend="aot_eager")
+    Hooks.on_build = lambda _: time.sleep(0.005)
+
+    def work(index: int) -> list[float]:
+        x = torch.full((2,), float(index))
+        result: Tensor = (compiled if index % 2 else op)(x)
+        return result.tolist()
+
+    assert together(work) == [[2.0 * index] * 2 for index in range(THREADS)]
+    assert len(Hooks.built) == 1
+
+
 def test_threads_that_construct_load_backends_once() -> None:
     """Every thread finds what backends registered, also those that asked while another loaded."""
     loads: list[int] = []

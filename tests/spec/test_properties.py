@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import permutations
 from typing import Any
 
@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tileops.backend import BackendRegistry, Discovery
+from tileops.op import Op
 from tileops.op import call as call_module
 from tileops_kernels.errors import TileOPsError
 
-from .composites import ChainFwdOp, names, ones
+from .composites import ChainFwdOp, NestedFwdOp, names, ones
 from .toys import CPU, TOY, DoubleFwdOp, Hooks, ToyCall, ToyKernel, ToyOp, Watched
 
 KEYS = ("a", "b", "c", "d")
@@ -115,6 +116,91 @@ def test_any_run_of_failures_leaves_the_state_of_table_6(steps: list[str]) -> No
         if not selected:
             assert list(op.iter_kernels()) == []
     Hooks.reset()
+
+
+class BrokenError(RuntimeError):
+    """What an injected failure raises."""
+
+
+def failing_at(number: int, real: Callable[..., Any]) -> Callable[..., Any]:
+    """`real`, which fails when it is called for the `number`th time."""
+    left = [number]
+
+    def maybe(*args: Any, **kwargs: Any) -> Any:
+        left[0] -= 1
+        if left[0] == 0:
+            raise BrokenError
+        return real(*args, **kwargs)
+
+    return maybe
+
+
+STEPS: dict[str, tuple[Any, str]] = {
+    "1 begin": (call_module, "CallFrame"),
+    "2 check": (call_module, "check_signature"),
+    "4 select": (call_module, "select_target"),
+    "5 run a kernel": (Watched, "forward"),
+    "5 build": (Watched, "__init__"),
+    "5 run a composite": (ChainFwdOp, "forward"),
+    "7 stages": (call_module, "file_stages"),
+}
+"""Where each step of a call can be made to fail."""
+
+
+@given(
+    calls=st.lists(
+        st.tuples(
+            st.sampled_from([None, "6 result", *STEPS]),
+            st.integers(1, 4),
+            st.sampled_from([torch.float32, torch.float16]),
+        ),
+        max_size=6,
+    )
+)
+@settings(max_examples=60, deadline=None)
+def test_a_failure_injected_into_any_step_leaves_the_state_of_table_6(
+    calls: list[tuple[str | None, int, torch.dtype]],
+) -> None:
+    """The first, second, ... time that a step is taken in a nested composite's call, it fails: nothing else is left."""
+    Hooks.reset()
+    op = NestedFwdOp()
+    for step, number, dtype in calls:
+        selected, record, kernels = op.serving_target, op._running.last_call, list(op.iter_kernels())
+        served = [item for item in every_op(op) if item.serving_target is not None]
+        with pytest.MonkeyPatch.context() as patch:
+            if step in STEPS:
+                owner, name = STEPS[step]
+                patch.setattr(owner, name, failing_at(number, getattr(owner, name)))
+                if step == "5 run a kernel":  # calling an entry is calling the `forward` of its class
+                    patch.setattr(ToyKernel, "__call__", Watched.forward)
+            elif step is not None:
+                Hooks.on_result = failing_at(number, lambda result: result)
+            try:
+                op(ones(2, dtype=dtype))
+            except BrokenError:
+                completed = False
+            else:
+                completed = True
+        Hooks.on_result = None
+        tree = list(every_op(op))
+        assert call_module._STACK.frames == []
+        if completed:
+            assert (op.serving_target, op.last_call.dtypes) == ("builtin", (dtype,))
+        elif selected is None:
+            assert ({item.serving_target for item in tree}, list(op.iter_kernels())) == ({None}, [])
+            assert op._running.last_call is record
+        else:
+            assert {item.serving_target for item in served} == {"builtin"}
+            assert set(map(id, kernels)) <= set(map(id, op.iter_kernels()))
+            assert op._running.last_call is record
+    assert op(ones(2)).tolist() == [6.0, 6.0]
+
+
+def every_op(op: Op) -> Iterator[Op]:
+    """The op and all that it holds, at any depth."""
+    yield op
+    for sub_op in op.held_delegates():
+        yield from every_op(sub_op)
 
 
 def _inject(step: str) -> type[BaseException]:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tileops.backend import BackendRegistry, Discovery
+from tileops.backend import BackendRegistry, Discovery, OpNotAvailableError
 from tileops.errors import ArgumentError, DTypeError, ParameterError, ParameterTypeError, ShapeError
 from tileops.op import Op, base, keys
 from tileops_kernels.errors import ContractTypeError
@@ -121,6 +121,10 @@ def test_construction_probes_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
         (torch.cuda, "get_device_capability"),
         (torch.cuda, "is_available"),
         (torch.cuda, "current_device"),
+        (torch.cuda, "device_count"),
+        (torch.cuda, "get_device_name"),
+        (torch.accelerator, "current_device_index"),
+        (torch.accelerator, "device_count"),
         (torch.accelerator, "is_available"),
         (torch.accelerator, "current_accelerator"),
     ]:
@@ -131,10 +135,43 @@ def test_construction_probes_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
     assert RampFwdOp(3, torch.float32, torch.device("cuda", 5)).device == torch.device("cuda", 5)
 
 
-def test_a_device_that_runs_nothing_is_refused_by_the_call_alone() -> None:
-    """A device without kernels constructs, and fails when a kernel is first selected."""
-    from tileops.backend import OpNotAvailableError
+def test_construction_asks_no_detector(registry: BackendRegistry) -> None:
+    """Which target serves is a matter of the first call, also for a device that was passed to the constructor."""
+    asked: list[torch.device] = []
 
+    def detect(device: torch.device) -> bool:
+        asked.append(device)
+        return False
+
+    registry.register_detector("acme", detect)
+    op = RampFwdOp(2, torch.float32, CPU)
+    assert (asked, op.serving_target) == ([], None)
+    op()
+
+    assert asked == [CPU]
+
+
+def test_a_call_on_a_device_that_runs_nothing_is_refused() -> None:
+    """An op whose kernels run elsewhere constructs; its call says where they run, and selects nothing."""
+
+    class ElsewhereKernel(ToyKernel):
+        devices = frozenset({"cuda"})
+
+    class ElsewhereFwdOp(DoubleFwdOp, entry=DoubleFwdOp._plan.entry):
+        kernel_types: ClassVar = {"toy": ElsewhereKernel}
+
+    op = ElsewhereFwdOp()
+    with pytest.raises(OpNotAvailableError) as caught:
+        op(torch.ones(2))
+    assert str(caught.value) == (
+        "ElsewhereFwdOp.toy: in-tree kernels do not run on cpu; expected a device among ['cuda'], received cpu (toy: "
+        "runs on cuda); move the tensors, or pass target= of a backend that serves this device"
+    )
+    assert op.serving_target is None
+
+
+def test_a_device_that_runs_nothing_is_refused_when_a_kernel_is_selected() -> None:
+    """A device without kernels constructs, and fails when a kernel is first selected."""
     op = RampFwdOp(3, torch.float32, torch.device("xpu"))
 
     with pytest.raises(OpNotAvailableError) as caught:
@@ -310,8 +347,11 @@ def test_a_construction_time_tensor_is_moved_once_per_device() -> None:
     assert op.parameter_on("table", CPU) is table
     assert op.parameter_on("table", there) is op.parameter_on("table", there)
     assert op.parameter_on("table", there).device == there
-    with pytest.raises(ArgumentError, match=r"TableFwdOp: parameter_on: expected one of \['table'\], received 'tabel'"):
+    with pytest.raises(ArgumentError) as caught:
         op.parameter_on("tabel", CPU)
+    assert str(caught.value) == (
+        "TableFwdOp: parameter_on: expected one of ['table'], received 'tabel'; name a manifest parameter"
+    )
 
 
 class _KeepsNothing(DoubleFwdOp, entry=DoubleFwdOp._plan.entry):

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -17,7 +21,7 @@ from tileops.op import base as base_module
 from tileops_kernels.errors import ContractTypeError
 
 from .capture import Capture
-from .composites import ChainFwdOp, MixedFwdOp, NestedFwdOp, ones
+from .composites import CacheFwdOp, ChainFwdOp, MixedFwdOp, NestedFwdOp, ones
 from .toys import CPU, DoubleFwdOp, Hooks, IntoFwdOp, NegateFwdOp, RampFwdOp, SplitFwdOp, ToyOp, TripleFwdOp, entry
 
 WITH_BOUNDARY: list[type[Op]] = [DoubleFwdOp, TripleFwdOp, NegateFwdOp, IntoFwdOp, SplitFwdOp]
@@ -196,10 +200,13 @@ def test_row_4_a_traced_composite_is_not_checked() -> None:
 def test_row_4_a_sub_op_must_be_held_before_tracing() -> None:
     """Constructing an op cannot be traced: a sub-op that is not there yet is refused with the mend."""
     op = ChainFwdOp(twice=True)
-    with pytest.raises(Exception, match="ChainFwdOp: second: expected a sub-op held before tracing") as caught:
+    with pytest.raises(torch._dynamo.exc.Unsupported) as caught:
         torch.compile(op, fullgraph=True, backend="eager")(ones(2, dtype=torch.float16))
 
-    assert "call the op once before compiling it" in str(caught.value)
+    assert (
+        "ChainFwdOp: second: expected a sub-op held before tracing, received a request to build one; call the op once "
+        "before compiling it, or hold the sub-op in the constructor"
+    ) in str(caught.value)
 
 
 def test_row_4_a_target_must_have_built_before_tracing(registry: BackendRegistry) -> None:
@@ -207,10 +214,36 @@ def test_row_4_a_target_must_have_built_before_tracing(registry: BackendRegistry
     registry.register_kernel_builder("ChainFwdOp", "acme", lambda *specs, **params: lambda x, bias: x * 10)
     op = ChainFwdOp(target="acme")
     op(ones(2))
-    with pytest.raises(
-        Exception, match=r"ChainFwdOp: target 'acme': expected inputs .* received shapes \[\[3\], None\]"
-    ):
+    with pytest.raises(torch._dynamo.exc.Unsupported) as caught:
         torch.compile(op, fullgraph=True, backend="eager", dynamic=False)(ones(3))
+
+    assert (
+        "ChainFwdOp: target 'acme': expected inputs that its kernels were built for, received shapes [[3], None] while "
+        "tracing; call the op once with such inputs before compiling"
+    ) in str(caught.value)
+
+
+def test_row_4_a_traced_target_writes_the_callers_own_tensors(registry: BackendRegistry) -> None:
+    """What the call writes reaches the target as it is, whatever its strides; what it does not write is contiguous."""
+    given: list[bool] = []
+
+    def build(*_: Any, **__: Any) -> Any:
+        def kernel(x: Tensor, cache: Tensor, *, out: Tensor | None = None) -> Tensor:
+            given.append(x.is_contiguous())
+            cache.copy_(x)
+            return x * 10 if out is None else out.copy_(x * 10)
+
+        return kernel
+
+    registry.register_kernel_builder("CacheFwdOp", "acme", build)
+    op = CacheFwdOp(target="acme")
+    op(ones(3, 2), torch.zeros(3, 2))
+    traced = torch.compile(op, fullgraph=True, backend="aot_eager")
+    cache, out = torch.zeros(2, 3).t(), torch.zeros(2, 3).t()
+
+    assert traced(torch.full((2, 3), 2.0).t(), cache, out=out) is out
+    assert (cache.tolist(), out.tolist()) == ([[2.0, 2.0]] * 3, [[20.0, 20.0]] * 3)
+    assert given == [True, True]
 
 
 def test_row_4_a_composite_on_fake_tensors_leaves_no_record() -> None:
@@ -236,6 +269,25 @@ def test_row_4_a_serving_target_runs_its_kernel_when_traced(registry: BackendReg
     assert torch.equal(traced(ones(2)), torch.full((2,), 10.0))
     assert before.operators() == ["tileops.toy_double_fwd.default"]
     assert after.operators() == []
+
+
+def test_row_1_the_captured_graph_shows_one_node() -> None:
+    """What `TORCH_LOGS=graph_code` prints of a compiled call is the operator, once, with the instance's key."""
+    program = (
+        "import torch\n"
+        "from tests.spec.toys import DoubleFwdOp\n"
+        "op = DoubleFwdOp()\n"
+        "torch.compile(op, fullgraph=True, backend='eager')(torch.ones(2), torch.ones(2))\n"
+        "print(op._instance_key)\n"
+    )
+    environment = {**os.environ, "TORCH_LOGS": "graph_code", "PYTHONPATH": str(Path(__file__).parents[2])}
+    result = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+
+    (line,) = [line for line in result.stderr.splitlines() if "torch.ops." in line]
+    assert "torch.ops.tileops.toy_double_fwd.default(" in line
+    assert f"'{result.stdout.strip()}')" in line
 
 
 @pytest.mark.parametrize("op", WITH_BOUNDARY)

@@ -311,6 +311,18 @@ def test_row_7_a_call_of_a_sub_op_that_is_not_held_raises() -> None:
     assert op._running.last_call is None
 
 
+def test_row_7_an_op_that_is_no_composite_calls_no_other() -> None:
+    """It declares no stage, so the call of another op in its `forward` has nowhere to stand."""
+    other = DoubleFwdOp()
+
+    class SneakyFwdOp(TripleFwdOp, entry=TripleFwdOp._plan.entry):
+        def forward(self, x: Tensor) -> Any:
+            return other(x)
+
+    with pytest.raises(DelegateError, match="SneakyFwdOp: forward: expected calls of held sub-ops alone, received one"):
+        SneakyFwdOp()(ones(2))
+
+
 def test_row_7_a_sub_op_called_outside_belongs_to_no_call() -> None:
     """A sub-op called by itself is recorded on itself alone."""
     op = ChainFwdOp()

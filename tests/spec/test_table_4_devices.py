@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from tileops.backend import BackendRegistry, OpNotAvailableError
+from tileops.op.call import check_signature
 
 from .acme import Acme
 from .composites import ones
@@ -68,6 +69,19 @@ def test_the_device_is_last_the_current_accelerators(accelerator: torch.device, 
         RampFwdOp(2, torch.float32)()
 
     assert asked == [accelerator]
+
+
+def test_the_current_accelerator_is_asked_for_on_every_call(
+    accelerator: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One instance follows a change of the current device: its next call is one on that device."""
+    op = RampFwdOp(2, torch.float32)
+    devices = []
+    for index in (3, 4, 3):
+        monkeypatch.setattr(torch.accelerator, "current_device_index", lambda index=index: index)
+        devices.append(check_signature(op, ()).record.device)
+
+    assert devices == [torch.device("xpu", index) for index in (3, 4, 3)]
 
 
 def test_with_nothing_to_select_from_the_body_runs_once(no_accelerator: None, asked: list[torch.device]) -> None:

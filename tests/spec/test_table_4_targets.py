@@ -14,7 +14,7 @@ from tileops.backend import (
     OpNotAvailableError,
     UnknownTargetError,
 )
-from tileops.errors import ResultError, ShapeError
+from tileops.errors import LayoutError, ResultError, ShapeError
 
 from .acme import Acme, spec, tenfold
 from .composites import ChainFwdOp, MixedFwdOp, ones
@@ -218,6 +218,15 @@ def test_a_composite_with_a_builder_is_served_whole(registry: BackendRegistry) -
     assert (Hooks.runs, [sub_op.serving_target for sub_op in op.held_delegates()]) == ([], [None])
 
 
+@pytest.mark.parametrize("x", [torch.ones(2, device="meta"), torch.ones(0)], ids=["meta", "empty"])
+def test_a_composite_that_need_not_run_asks_no_target(x: Tensor, registry: BackendRegistry) -> None:
+    """On meta tensors its sub-ops answer, and an empty write runs nothing: no target is selected or built for."""
+    acme = Acme(registry, "ChainFwdOp", tenfold)
+    op = ChainFwdOp(target="acme")
+
+    assert (op(x).shape, op.serving_target, acme.told) == (x.shape, None, [])
+
+
 def test_a_composite_with_kernels_of_its_own_does_not_fall_back(registry: BackendRegistry) -> None:
     """It declares a kernel, so a target without a builder does not serve it."""
     Acme(registry, "TripleFwdOp", tenfold)
@@ -284,8 +293,6 @@ def test_a_target_gets_contiguous_inputs(registry: BackendRegistry) -> None:
 
 def test_a_declared_layout_holds_for_a_target_too(registry: BackendRegistry) -> None:
     """A written input that declares contiguous memory is contiguous, or the call is refused before the target."""
-    from tileops.errors import LayoutError
-
     acme = Acme(registry, "CentreFwdOp", lambda x, mean, count: x - mean)
     with pytest.raises(LayoutError, match="CentreFwdOp: mean: expected a contiguous tensor"):
         CentreFwdOp(training=True, target="acme")(ones(2, 3), torch.zeros(3, 2).t(), torch.tensor(0))

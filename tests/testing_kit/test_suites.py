@@ -65,6 +65,7 @@ def test_compile_contract_passes_a_right_op() -> None:
             toys.SecondNode,
             r"one node: one call node out of \['tileops_toys::double'\] expected, captured .*'Tensor.abs'",
         ),
+        (toys.WritesOnlyEagerly, r"equals eager: input x after the call, compiled against eager: 15 of 15 elements"),
         (toys.RaisingFake, r"cold: torch.compile refuses the call: (?s:.*)no fake today"),
         (toys.Specialises, r"dynamic: .* need one graph with dynamic=True, compiled 2"),
         (toys.UnwrittenTail, r"equals eager"),

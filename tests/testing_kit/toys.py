@@ -201,6 +201,16 @@ class Specialises(Doubling):
         return torch.empty((rows, x.shape[1]), dtype=x.dtype, device=x.device)
 
 
+class WritesOnlyEagerly(Doubling):
+    """Clears its input, unless it is being compiled."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        y = super().__call__(x)
+        if not torch.compiler.is_compiling():
+            x.zero_()
+        return y
+
+
 class RaisingFake(Doubling):
     """Its fake raises while a graph is traced."""
 

@@ -39,8 +39,17 @@ def aligned_matrix(tensor: Tensor, rows: int, columns: int) -> Tensor:
 
 
 def share_memory(first: Tensor, second: Tensor) -> bool:
-    """Whether an element of one contiguous tensor lies where one of another does."""
+    """Whether the span from first to last element of one tensor meets that of another; no tensor without memory does.
+
+    Of contiguous tensors: whether an element of one lies where one of the other does.
+    """
     if not first.numel() or not second.numel():
         return False
     start, other = first.data_ptr(), second.data_ptr()
-    return start < other + second.nbytes and other < start + first.nbytes
+    return bool(start and other) and start < other + _span(second) and other < start + _span(first)
+
+
+def _span(tensor: Tensor) -> int:
+    """Bytes from the first element to the end of the last one."""
+    last = sum((extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return (last + 1) * tensor.element_size()

@@ -39,8 +39,8 @@ class Case:
         reference: What the op means.
         second: Other free sizes, for calls that must not recompile; by default each is larger by its step.
         steps: How much larger a free size may be by the signature, for one that may not be larger by one.
-        empty: Those free sizes that are others when no element is left; by default the first one, whose last axis is
-            zero.
+        empty: Those free sizes that are others when no element is left, nothing where none may be zero; by default the
+            first one, whose last axis is zero.
         device_parameter: The construction parameter that says where a call without tensors runs.
         seed: Of the random inputs.
     """
@@ -122,9 +122,9 @@ class Case:
         return None if second is None else replace(self, sizes=second)
 
     def emptied(self) -> Case | None:
-        """Return the case with a free size of zero, or None when it has no free axis."""
+        """Return the case with a free size of zero, or None when it has none that may be."""
         empty = self.empty if self.empty is not None else _emptied(self.sizes)
-        return None if empty is None else replace(self, sizes={**self.sizes, **empty})
+        return replace(self, sizes={**self.sizes, **empty}) if empty else None
 
 
 def capped_sizes(sizes: Sizes, elements: int) -> Sizes:

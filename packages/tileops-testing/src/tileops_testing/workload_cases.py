@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import msgspec
 import torch
@@ -12,6 +12,7 @@ from tileops.manifest import registry, workloads
 from tileops.manifest.kinds import DeviceKind, UnionKind
 from tileops.manifest.model import OpEntry, WorkloadRow
 from tileops.manifest.plan import SignaturePlan, build_plan
+from tileops.manifest.rowsolving import TensorCase
 from tileops.op.base import Op
 from tileops.op.naming import operator_name
 from tileops_testing.cases import CPU_ELEMENTS, Case, Size, Sizes, grown_sizes
@@ -99,21 +100,31 @@ def _steps(entry: OpEntry, row: WorkloadRow, dtypes: Mapping[str, str], sizes: S
     }
 
 
-def _empty(entry: OpEntry, row: WorkloadRow, dtypes: Mapping[str, str], sizes: Sizes) -> Sizes | None:
-    """Return the first free size that may have no element, without it: both signature and contents must be possible."""
+def _empty(entry: OpEntry, row: WorkloadRow, dtypes: Mapping[str, str], sizes: Sizes) -> Sizes:
+    """Return the first free size that may have no element, without it: both signature and contents must be possible.
+
+    Of a shape, the last axis that may have none is taken. Nothing is returned where no size may.
+    """
     plan = build_plan(entry)
     for name, size in sizes.items():
-        if size == ():
-            continue
-        emptied: Sizes = {name: 0 if isinstance(size, int) else (*size[:-1], 0)}
-        try:
-            case = workloads.instantiate(entry, msgspec.structs.replace(row, values={**row.values, **emptied}), dtypes)
-            workloads.metadata(entry, case)
-            workloads.meta_call(plan, case)
-        except (ExpressionError, SignatureError):
-            continue
-        return emptied
-    return None
+        for without in _without_elements(size):
+            try:
+                values = {**row.values, name: without}
+                case = workloads.instantiate(entry, msgspec.structs.replace(row, values=values), dtypes)
+                workloads.metadata(entry, case)
+                workloads.meta_call(plan, case)
+            except (ExpressionError, SignatureError):
+                continue
+            return {name: without}
+    return {}
+
+
+def _without_elements(size: Size) -> Iterator[Size]:
+    if isinstance(size, int):
+        yield 0
+    else:
+        for axis in reversed(range(len(size))):
+            yield (*size[:axis], 0, *size[axis + 1 :])
 
 
 def _accepted(plan: SignaturePlan, row: WorkloadRow, dtypes: Mapping[str, str], sizes: Sizes, step: int) -> bool:
@@ -130,7 +141,7 @@ def _accepted(plan: SignaturePlan, row: WorkloadRow, dtypes: Mapping[str, str], 
 
 def _parameter(value: object) -> object:
     """Return a construction parameter; a tensor that is one lies on the CPU, from where the op moves it."""
-    if not isinstance(value, workloads.TensorCase):
+    if not isinstance(value, TensorCase):
         return value
     return TensorInput(shape=tuple(value.shape), dtype=value.dtype, values="near_one").make(0, torch.device("cpu"))
 

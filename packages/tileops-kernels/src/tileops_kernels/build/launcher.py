@@ -121,34 +121,38 @@ def _is_type(name: str) -> bool:
 
 
 def _launcher(function: str, passed: Sequence[str], types: Mapping[str, str], split: RowSplit | None) -> str:
-    """C++ text of the entry point, which calls `function` once or on one range of rows in each thread."""
+    """C++ text of the entry point, which calls `function` once or on one range of rows in each thread.
+
+    Names of its own begin with tileops_, so that no parameter of a program is hidden.
+    """
     parameters = ", ".join(f"{kind} {name}" for name, kind in types.items())
-    head = f'\nextern "C" void {ENTRY_POINT}({parameters}, int32_t threads) {{\n'
+    head = f'\nextern "C" void {ENTRY_POINT}({parameters}, int32_t tileops_threads) {{\n'
     whole = f"{function}({', '.join(passed)});"
     if split is None:
-        return f"{head}  (void)threads;\n  {whole}\n}}\n"
-    arguments = {name: f"{name} + first * ({step})" for name, step in split.advance.items()}
-    arguments[split.size] = "count"
+        return f"{head}  (void)tileops_threads;\n  {whole}\n}}\n"
+    arguments = {name: f"{name} + tileops_first * ({step})" for name, step in split.advance.items()}
+    arguments[split.size] = "tileops_count"
     if split.start is not None:
-        arguments[split.start] = f"{split.start} + first"
+        arguments[split.start] = f"{split.start} + tileops_first"
     part = f"{function}({', '.join(arguments.get(name, name) for name in passed)});"
     rows = split.size
     return f"""{head}\
-  int64_t parts = {rows} * (int64_t)({split.work}) / {GRAIN};
-  if (parts > threads) parts = threads;
-  if (parts > {rows}) parts = {rows};
-  if (parts <= 1 || omp_in_parallel()) {{
+  int64_t tileops_parts = {rows} * (int64_t)({split.work}) / {GRAIN};
+  if (tileops_parts > tileops_threads) tileops_parts = tileops_threads;
+  if (tileops_parts > {rows}) tileops_parts = {rows};
+  if (tileops_parts <= 1 || omp_in_parallel()) {{
     {whole}
     return;
   }}
-  #pragma omp parallel num_threads(threads)
+  #pragma omp parallel num_threads(tileops_threads)
   {{
-    int64_t team = omp_get_num_threads() < parts ? omp_get_num_threads() : parts;
-    int64_t part = omp_get_thread_num();
-    if (part < team) {{
-      int64_t rest = {rows} % team;
-      int64_t first = {rows} / team * part + (part < rest ? part : rest);
-      int64_t count = {rows} / team + (part < rest ? 1 : 0);
+    int64_t tileops_team = omp_get_num_threads() < tileops_parts ? omp_get_num_threads() : tileops_parts;
+    int64_t tileops_part = omp_get_thread_num();
+    if (tileops_part < tileops_team) {{
+      int64_t tileops_rest = {rows} % tileops_team;
+      int64_t tileops_before = tileops_part < tileops_rest ? tileops_part : tileops_rest;
+      int64_t tileops_first = {rows} / tileops_team * tileops_part + tileops_before;
+      int64_t tileops_count = {rows} / tileops_team + (tileops_part < tileops_rest ? 1 : 0);
       {part}
     }}
   }}

@@ -1,38 +1,93 @@
-"""Combining steps: what a reduction does with two values, and the value that changes nothing."""
+"""Steps of a reduction: what an element contributes, what two values become, and what the whole gives."""
 
 import tilelang.language as T  # noqa: N812
 
 LOWEST = -3.4028234663852886e38
 """The lowest finite float32.
 
-A running maximum starts here: minus infinity would make `exp(x - maximum)` NaN before a finite element is met, and a
-row of nothing but minus infinity still gives NaN, as zero divided by zero.
+A running maximum of a softmax starts here: minus infinity would make `exp(x - maximum)` NaN before a finite element is
+met, and a row of nothing but minus infinity still gives NaN, as zero divided by zero.
 """
 
 
 def identity(operation, dtype):
-    """The value of `dtype` that `operation` leaves every value unchanged by."""
+    """The value of `dtype`, float32 or int64, that `operation` leaves every value unchanged by."""
+    if operation == "amax":
+        return -T.infinity("float32") if dtype == "float32" else T.min_value(dtype)
+    if operation == "amin":
+        return T.infinity("float32") if dtype == "float32" else T.max_value(dtype)
     values = {"sum": 0, "prod": 1, "max": LOWEST}
     return T.cast(values[operation], dtype) if dtype == "int64" else T.float32(values[operation])
 
 
 def combine(operation, first, second):
-    """`operation` on two values; a maximum may drop NaN."""
+    """`operation` on two values: `amax` and `amin` keep NaN, a `max` may drop it."""
     if operation == "sum":
         return first + second
-    return first * second if operation == "prod" else T.max(first, second)
+    if operation == "prod":
+        return first * second
+    if operation == "max":
+        return T.max(first, second)
+    further = second > first if operation == "amax" else second < first
+    if "float" in str(second.dtype):
+        further = T.Or(further, T.isnan(second))
+    return T.if_then_else(further, second, first)
 
 
 def accumulator(through):
     """The dtype in which elements of `through` are combined."""
-    return "int64" if through == "int64" else "float32"
+    return "float32" if "float" in through else "int64"
 
 
 def widened(value, source, through):
     """`value` of dtype `source` as an accumulator, after one rounding to `through` where that is narrower."""
-    if through == "int64":
+    if accumulator(through) == "int64":
         return T.cast(T.cast(value, "float32") if "float" in source else value, "int64")
     wide = T.cast(value, "float32")
     if through in ("float32", source):
         return wide
     return T.cast(T.cast(wide, through), "float32")
+
+
+def counted(value, source, wide):
+    """1 as an accumulator where `value` of dtype `source` is not zero, else 0; NaN is not zero."""
+    plain = T.cast(value, "float32") if "float" in source else value
+    return T.if_then_else(plain != 0, T.cast(1, wide), T.cast(0, wide))
+
+
+def magnitude(of, value):
+    """What an accumulator contributes as its `absolute` value or its `square`; as itself for any other `of`."""
+    if of == "absolute":
+        return T.if_then_else(value > 0, value, 0 - value)
+    return value * value if of == "square" else value
+
+
+def contribution(of, value, source, through):
+    """What `value` of dtype `source` contributes: itself, `nonzero`, its `absolute` value or its `square`."""
+    if of == "nonzero":
+        return counted(value, source, accumulator(through))
+    return magnitude(of, widened(value, source, through))
+
+
+def outcome(gives, total, count):
+    """What the whole gives: the `total`, the `mean` of `count` elements, or the square `root`."""
+    if gives == "mean":
+        return total / count
+    return T.sqrt(total) if gives == "root" else total
+
+
+def reduction(body, gives, source, x_shape, target, y_shape):
+    """The program that runs the macro `body(X, Y, count)`; only a mean has the parameter count, and is given it."""
+    if gives == "mean":
+
+        @T.prim_func
+        def mean(X: T.Tensor[x_shape, source], Y: T.Tensor[y_shape, target], count: T.float32):
+            body(X, Y, count)
+
+        return mean
+
+    @T.prim_func
+    def program(X: T.Tensor[x_shape, source], Y: T.Tensor[y_shape, target]):
+        body(X, Y, None)
+
+    return program

@@ -6,7 +6,7 @@ first element and an offset: TileLang 0.1.15 fails to simplify the address of an
 
 import tilelang.language as T  # noqa: N812
 
-from tileops_kernels.macros.combining import accumulator
+from tileops_kernels.macros.combining import accumulator, counted, magnitude
 
 BLOCK = 256
 """Elements of a block: 1 KiB of float32, which stays in the first-level cache beside the row."""
@@ -77,12 +77,20 @@ def store_block(source, target, row, column, width, dtype):
 
 
 @T.macro
-def load_elements(source, row, column, target, floats, bits, width, dtype, through):
+def load_elements(source, row, column, target, floats, bits, width, dtype, through, of="value"):
     """target[0:width] = source[row, column : column + width], rounded to `through` and widened to its accumulator.
 
-    `floats` (as long as target, float32) and `bits` (one row as long, int16) serve conversions.
+    `of` says what an element contributes in place of itself. `floats` (as long as target, float32) and `bits` (one row
+    as long, int16) serve conversions.
     """
-    if through == "int64" and "float" in dtype:
+    if of == "nonzero" and "float" in dtype:
+        load_block(source, row, column, floats, width, dtype)
+        for i in T.serial(width):
+            target[i] = counted(floats[i], dtype, accumulator(through))
+    elif of == "nonzero":
+        for i in T.serial(width):
+            target[i] = counted(source[place(row, column + i)], dtype, accumulator(through))
+    elif accumulator(through) == "int64" and "float" in dtype:
         load_block(source, row, column, floats, width, dtype)
         for i in T.serial(width):
             target[i] = T.cast(floats[i], "int64")
@@ -91,16 +99,19 @@ def load_elements(source, row, column, target, floats, bits, width, dtype, throu
     else:
         for i in T.serial(width):
             target[i] = T.cast(source[place(row, column + i)], accumulator(through))
-    if through in ("float16", "bfloat16") and through != dtype:
+    if through in ("float16", "bfloat16") and through != dtype and of != "nonzero":
         store_block(target, bits, 0, 0, width, through)
         load_block(bits, 0, 0, target, width, through)
+    if of in ("absolute", "square"):
+        for i in T.serial(width):
+            target[i] = magnitude(of, target[i])
 
 
 @T.macro
 def store_elements(source, target, row, column, width, dtype):
     """target[row, column : column + width] = source[0:width], an accumulator rounded to `dtype`."""
-    if dtype == "int64":
+    if "int" in dtype:
         for i in T.serial(width):
-            target[place(row, column + i)] = source[i]
+            target[place(row, column + i)] = T.cast(source[i], dtype)
     else:
         store_block(source, target, row, column, width, dtype)

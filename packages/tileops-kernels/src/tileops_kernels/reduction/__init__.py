@@ -5,7 +5,9 @@ from __future__ import annotations
 from tileops_kernels.reduction.interfaces import (
     REDUCE,
     SOFTMAX,
+    Contribution,
     Operation,
+    Outcome,
     ReduceCall,
     ReduceFwdInterface,
     SoftmaxCall,
@@ -20,7 +22,9 @@ __all__ = [
     "REDUCE_KERNELS",
     "SOFTMAX",
     "SOFTMAX_KERNELS",
+    "Contribution",
     "Operation",
+    "Outcome",
     "ReduceCall",
     "ReduceFwdInterface",
     "SoftmaxCall",
@@ -31,7 +35,7 @@ __all__ = [
 
 
 def reduce_kernels() -> KernelTable[ReduceCall, ReduceFwdInterface]:
-    """A new table of the kernel types of sums and products, for use without an op.
+    """A new table of the kernel types of reductions, for use without an op.
 
     `reduce_kernels().entry(ReduceCall(device=x.device, operation="sum", dtype=x.dtype, result=x.dtype))(x, (0,))`.
     """

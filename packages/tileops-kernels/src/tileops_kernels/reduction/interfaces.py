@@ -13,8 +13,14 @@ from torch import Tensor
 from tileops_kernels.calls import CallSpec
 from tileops_kernels.interface import InterfaceKey, KernelInterface
 
-Operation: TypeAlias = Literal["sum", "prod"]
-"""What two elements become when they are combined."""
+Operation: TypeAlias = Literal["sum", "prod", "amax", "amin"]
+"""What two elements become when they are combined; a maximum or minimum with NaN is NaN."""
+
+Contribution: TypeAlias = Literal["value", "nonzero", "absolute", "square"]
+"""What an element contributes: itself, 1 where it is not zero (as NaN is not) and else 0, or a function of itself."""
+
+Outcome: TypeAlias = Literal["total", "mean", "root"]
+"""What becomes of the whole: itself, itself divided by the number of elements, or its square root."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,12 +28,15 @@ class ReduceCall(CallSpec):
     """A reduction of some axes of a tensor by `operation`.
 
     `dtype` is that of the elements, `result` that to which each is converted before it is combined, and in which the
-    result is returned. Neither shape nor axes are part of it: every kernel takes any.
+    result is returned. `of` is what an element contributes, and `gives` what becomes of the whole. Neither shape nor
+    axes are part of it: every kernel takes any.
     """
 
     operation: Operation
     dtype: torch.dtype
     result: torch.dtype
+    of: Contribution = "value"
+    gives: Outcome = "total"
 
 
 class ReduceFwdInterface(KernelInterface, Protocol):
@@ -43,8 +52,9 @@ class ReduceFwdInterface(KernelInterface, Protocol):
         elements.
         axes: the axes to reduce, counted from the front, distinct, in rising order; none of them reduces nothing.
         Returns a new contiguous tensor of the other axes, in `call.result`. Elements are converted to `call.result`
-        first, combined in float32 (int64 for integers, which wrap), and rounded once; where nothing is reduced the
-        result is the identity, 0 for a sum and 1 for a product.
+        first (those that count as `nonzero` are counted as they are), combined in float32 (int64 for integers, which
+        wrap), and rounded once; where nothing is reduced the result is the identity, 0 for a sum, 1 for a product, and
+        NaN is the mean. The maximum or minimum of nothing is the least or greatest value, or infinity.
         """
         ...
 

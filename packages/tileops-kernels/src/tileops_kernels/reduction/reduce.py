@@ -1,7 +1,8 @@
-"""Kernel types of sums and products: one on CUDA and one on CPU, each for every shape, axis and layout of axes."""
+"""Kernel types of reductions to one value: one on CUDA and one on CPU, each for every shape and choice of axes."""
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -16,7 +17,7 @@ from tileops_kernels.build.launcher import GRAIN, CPUFunction
 from tileops_kernels.build.program import Program
 from tileops_kernels.kernel import Kernel, KernelType
 from tileops_kernels.memory import ACCESS_BYTES
-from tileops_kernels.reduction.interfaces import ReduceCall, ReduceFwdInterface
+from tileops_kernels.reduction.interfaces import Contribution, Outcome, ReduceCall, ReduceFwdInterface
 from tileops_kernels.reduction.launches import (
     FLOATS,
     INTEGERS,
@@ -33,12 +34,9 @@ from tileops_kernels.reduction.passes import Pass, Spread, passes
 
 DTYPES = {**FLOATS, **INTEGERS}
 """The dtypes of elements, with TileLang's names for them."""
-RESULTS = {**FLOATS, torch.int64: "int64"}
-"""The dtypes of results, with TileLang's names for them."""
 
 _CUDA_PROGRAMS = "tileops_kernels.reduction.programs.reduce"
 _CPU_PROGRAMS = "tileops_kernels.reduction.programs.reduce_cpu"
-_IDENTITIES = {"sum": 0, "prod": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +71,16 @@ def settings_of(each: Pass, vector: int, sm_count: int) -> Settings:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The dtypes of one pass, by TileLang's names: of its elements, what they are rounded to first, of its results."""
+    """One pass: the dtypes of its elements, what they are rounded to first, and of its results.
+
+    The first pass alone takes something `of` its elements, and the last alone `gives` more than a total.
+    """
 
     source: str
     through: str
     target: str
+    of: Contribution = "value"
+    gives: Outcome = "total"
 
 
 class _PassesKernel(Kernel[ReduceCall], ReduceFwdInterface):
@@ -85,11 +88,10 @@ class _PassesKernel(Kernel[ReduceCall], ReduceFwdInterface):
 
     def __init__(self, call: ReduceCall) -> None:
         super().__init__(call)
-        self._wide = torch.int64 if call.result is torch.int64 else torch.float32
-        source = "uint8" if call.dtype is torch.bool else DTYPES[call.dtype]
-        result, wide = RESULTS[call.result], RESULTS[self._wide]
-        self.first = Step(source, result, result)
-        self.later = Step(wide, wide, result)
+        self._wide = torch.float32 if call.result in FLOATS else torch.int64
+        source, result, wide = (_stored(dtype) for dtype in (call.dtype, call.result, self._wide))
+        self.first = Step(source, result, result, call.of, call.gives)
+        self.later = Step(wide, wide, result, gives=call.gives)
         self._wide_name = wide
 
     @classmethod
@@ -97,8 +99,8 @@ class _PassesKernel(Kernel[ReduceCall], ReduceFwdInterface):
         """None for the dtypes that both kernel types serve."""
         if call.dtype not in DTYPES:
             return f"combines {spelled(DTYPES)}, not {bare(call.dtype)}"
-        if call.result not in RESULTS:
-            return f"gives {spelled(RESULTS)}, not {bare(call.result)}"
+        if call.result not in DTYPES:
+            return f"gives {spelled(DTYPES)}, not {bare(call.result)}"
         return super().refusal(call)
 
     def forward(self, x: Tensor, axes: Sequence[int]) -> Tensor:
@@ -106,22 +108,23 @@ class _PassesKernel(Kernel[ReduceCall], ReduceFwdInterface):
         call, shape = self.call, tuple(x.shape)
         kept = [extent for axis, extent in enumerate(shape) if axis not in axes]
         if x.numel() == 0:
-            return torch.full(kept, _IDENTITIES[call.operation], dtype=call.result, device=x.device)
+            return torch.full(kept, _of_nothing(call), dtype=call.result, device=x.device)
         y = torch.empty(kept, dtype=call.result, device=x.device)
         planned = passes(shape, tuple(axes), self.spread())
-        source = x.view(torch.uint8) if x.dtype is torch.bool else x
-        step = self.first
+        source, result = (tensor.view(torch.uint8) if tensor.dtype is torch.bool else tensor for tensor in (x, y))
+        step, count = self.first, [x.numel() / y.numel()] if call.gives == "mean" else []
         for each in planned[:-1]:
             target = torch.empty(each.outer * each.inner, dtype=self._wide, device=x.device)
-            self.run(each, replace(step, target=self._wide_name), source, target)
+            self.run(each, replace(step, target=self._wide_name, gives="total"), source, target, [])
             source, step = target, self.later
-        self.run(planned[-1], step, source, y)
+        self.run(planned[-1], step, source, result, count)
         return y
 
     def steps(self) -> tuple[Step, ...]:
         """The dtypes of every pass that a call can have: first or later, before others or last."""
         both = (self.first, self.later)
-        return tuple(dict.fromkeys((*both, *(replace(step, target=self._wide_name) for step in both))))
+        partial = (replace(step, target=self._wide_name, gives="total") for step in both)
+        return tuple(dict.fromkeys((*both, *partial)))
 
     @abstractmethod
     def spread(self) -> Spread:
@@ -129,13 +132,13 @@ class _PassesKernel(Kernel[ReduceCall], ReduceFwdInterface):
         ...
 
     @abstractmethod
-    def run(self, each: Pass, step: Step, source: Tensor, target: Tensor) -> None:
-        """Run one pass on contiguous tensors."""
+    def run(self, each: Pass, step: Step, source: Tensor, target: Tensor, count: Sequence[float]) -> None:
+        """Run one pass on contiguous tensors; `count` is what a pass that gives a mean divides by, else nothing."""
         ...
 
 
 class ReduceKernel(_PassesKernel):
-    """Sums and products on CUDA, for every shape."""
+    """Reductions on CUDA, for every shape."""
 
     general: ClassVar[bool] = True
 
@@ -168,17 +171,17 @@ class ReduceKernel(_PassesKernel):
         with torch.cuda.device(x.device):
             return super().forward(x, axes)
 
-    def run(self, each: Pass, step: Step, source: Tensor, target: Tensor) -> None:
+    def run(self, each: Pass, step: Step, source: Tensor, target: Tensor, count: Sequence[float]) -> None:
         """Launch one pass."""
         outer, reduced, inner = each.outer, each.reduced, each.inner
         vector = vector_width(reduced if inner == 1 else inner, source.dtype)
         settings = settings_of(each, vector, self.call.sm_count)
         run = self._loaded.get((step, settings)) or self._load(step, settings)
         if inner == 1:
-            run(rows_view(source, outer, reduced, vector), target.as_strided((outer,), (1,)))
+            run(rows_view(source, outer, reduced, vector), target.as_strided((outer,), (1,)), *count)
         else:
             results = rows_view(target, outer, inner, vector)
-            run(columns_view(source, outer, reduced, inner, vector), results)
+            run(columns_view(source, outer, reduced, inner, vector), results, *count)
 
     def _load(self, step: Step, settings: Settings) -> cuda.CUDAFunction:
         owner = f"{type(self).__name__} for {self.call}"
@@ -188,7 +191,7 @@ class ReduceKernel(_PassesKernel):
 
 
 class ReduceCPUKernel(_PassesKernel):
-    """Sums and products on a CPU, for every shape; slices are shared among the threads that torch uses."""
+    """Reductions on a CPU, for every shape; slices are shared among the threads that torch uses."""
 
     devices: ClassVar[frozenset[str]] = frozenset({"cpu"})
 
@@ -199,7 +202,7 @@ class ReduceCPUKernel(_PassesKernel):
     @classmethod
     def entry_for(cls, call: ReduceCall) -> tuple[Hashable, Callable[[], ReduceCPUKernel]]:
         """One entry for all threads and all shapes."""
-        return (call.operation, call.dtype, call.result), partial(cls, call)
+        return (call.operation, call.of, call.gives, call.dtype, call.result), partial(cls, call)
 
     def programs(self) -> Sequence[Program]:
         """Every pass's dtypes, on rows and on columns."""
@@ -214,17 +217,36 @@ class ReduceCPUKernel(_PassesKernel):
         """A slice for each thread, worth waking it."""
         return Spread(slices=torch.get_num_threads(), columns=None, part=GRAIN, width=256)
 
-    def run(self, each: Pass, step: Step, source: Tensor, target: Tensor) -> None:
+    def run(self, each: Pass, step: Step, source: Tensor, target: Tensor, count: Sequence[float]) -> None:
         """Run one pass; programs take their sizes in alphabetical order."""
         key = step, each.inner == 1
         run = self._loaded.get(key) or self._load(*key)
         sizes = (each.outer, each.reduced) if each.inner == 1 else (each.inner, each.outer, each.reduced)
-        run(source.data_ptr(), target.data_ptr(), *sizes, torch.get_num_threads())
+        run(source.data_ptr(), target.data_ptr(), *count, *sizes, torch.get_num_threads())
 
     def _load(self, step: Step, rows: bool) -> CPUFunction:
         run = cpu.load(self.program(step, rows=rows), owner=f"{type(self).__name__} for {self.call}")
         self._loaded[step, rows] = run
         return run
+
+
+def _stored(dtype: torch.dtype) -> str:
+    """TileLang's name of the dtype in which elements of `dtype` lie in memory: booleans are bytes."""
+    return "uint8" if dtype is torch.bool else DTYPES[dtype]
+
+
+def _of_nothing(call: ReduceCall) -> float:
+    """What the reduction of no elements gives."""
+    if call.gives == "mean":
+        return math.nan
+    if call.operation in {"amax", "amin"}:
+        least = call.operation == "amax"
+        if call.result in FLOATS:
+            return -math.inf if least else math.inf
+        if call.result is torch.bool:
+            return not least
+        return torch.iinfo(call.result).min if least else torch.iinfo(call.result).max
+    return 0 if call.operation == "sum" else 1
 
 
 REDUCE_KERNELS: Mapping[str, KernelType] = {"reduce": ReduceKernel, "reduce_cpu": ReduceCPUKernel}

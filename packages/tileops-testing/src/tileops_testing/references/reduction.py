@@ -10,7 +10,19 @@ from torch import Tensor
 
 from tileops_testing.references.reference import Reference
 
-__all__ = ["REFERENCES", "prod_fwd", "softmax_fwd", "sum_fwd"]
+__all__ = [
+    "REFERENCES",
+    "all_fwd",
+    "amax_fwd",
+    "amin_fwd",
+    "any_fwd",
+    "count_nonzero_fwd",
+    "mean_fwd",
+    "prod_fwd",
+    "softmax_fwd",
+    "sum_fwd",
+    "vector_norm_fwd",
+]
 
 
 def sum_fwd(
@@ -20,7 +32,7 @@ def sum_fwd(
 
     ``dim`` of None and an empty list are all axes.
     """
-    return _wide(x, dtype).sum(dim=dim if dim is None or isinstance(dim, int) else tuple(dim), keepdim=keepdim)
+    return _wide(x, dtype).sum(dim=_axes(dim), keepdim=keepdim)
 
 
 def sum_terms(
@@ -35,6 +47,58 @@ def prod_fwd(x: Tensor, *, dim: int, keepdim: bool = False, dtype: torch.dtype |
     return _wide(x, dtype).prod(dim=dim, keepdim=keepdim)
 
 
+def mean_fwd(
+    x: Tensor, *, dim: int | Sequence[int] | None = None, keepdim: bool = False, dtype: torch.dtype | None = None
+) -> Tensor:
+    """Return the mean over ``dim`` of the elements converted to ``dtype``, in float64; axes as in `sum_fwd`."""
+    return _wide(x, dtype or x.dtype).mean(dim=_axes(dim), keepdim=keepdim)
+
+
+def mean_terms(
+    x: Tensor, *, dim: int | Sequence[int] | None = None, keepdim: bool = False, dtype: torch.dtype | None = None
+) -> Tensor:
+    """Return what the absolute values of the terms of `mean_fwd` add up to, divided as they are."""
+    return mean_fwd(_wide(x, dtype or x.dtype).abs(), dim=dim, keepdim=keepdim)
+
+
+def amax_fwd(x: Tensor, *, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
+    """Return the greatest elements over ``dim``, axes as in `sum_fwd`; NaN is greater than all."""
+    return x.amax(dim=_every(x, dim), keepdim=keepdim)
+
+
+def amin_fwd(x: Tensor, *, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
+    """Return the least elements over ``dim``, axes as in `sum_fwd`; NaN is less than all."""
+    return x.amin(dim=_every(x, dim), keepdim=keepdim)
+
+
+def all_fwd(x: Tensor, *, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
+    """Return whether no element over ``dim`` is zero; an empty list of axes reduces nothing."""
+    return x.ne(0).all(_every(x, dim), keepdim) if x.ndim else x.ne(0)
+
+
+def any_fwd(x: Tensor, *, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
+    """Return whether an element over ``dim`` is not zero; an empty list of axes reduces nothing."""
+    return ~all_fwd(x.eq(0), dim=dim, keepdim=keepdim)
+
+
+def count_nonzero_fwd(x: Tensor, *, dim: int | Sequence[int] | None = None) -> Tensor:
+    """Return how many elements over ``dim`` are not zero, axes as in `sum_fwd`."""
+    return x.ne(0).long().sum(dim=_axes(dim))
+
+
+def vector_norm_fwd(
+    x: Tensor,
+    *,
+    ord: float = 2.0,  # noqa: A002 - torch's name
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool = False,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """Return the norm of order ``ord`` over ``dim`` of the elements converted to ``dtype``, in float64."""
+    norm: Tensor = torch.linalg.vector_norm(_wide(x, dtype), ord, _axes(dim), keepdim)
+    return norm
+
+
 def softmax_fwd(x: Tensor, *, dim: int | None = None, dtype: torch.dtype | None = None) -> Tensor:
     """Return the softmax along ``dim`` of the elements converted to ``dtype``, in float64.
 
@@ -42,6 +106,16 @@ def softmax_fwd(x: Tensor, *, dim: int | None = None, dtype: torch.dtype | None 
     """
     axis = dim if dim is not None else 0 if x.ndim in {0, 1, 3} else 1
     return _wide(x, dtype).softmax(dim=axis)
+
+
+def _axes(dim: int | Sequence[int] | None) -> int | tuple[int, ...] | None:
+    """Axes as torch's reductions take them."""
+    return dim if dim is None or isinstance(dim, int) else tuple(dim)
+
+
+def _every(x: Tensor, dim: int | Sequence[int] | None) -> tuple[int, ...]:
+    """The axes of ``dim``, all of them for None."""
+    return tuple(range(x.ndim)) if dim is None else (dim,) if isinstance(dim, int) else tuple(dim)
 
 
 def _wide(x: Tensor, dtype: torch.dtype | None) -> Tensor:
@@ -79,5 +153,12 @@ def _along(values: Mapping[str, object]) -> int:
 REFERENCES: Mapping[str, Reference] = {
     "SumFwdOp": Reference(sum_fwd, summed=_reduced, terms=sum_terms),
     "ProdFwdOp": Reference(prod_fwd, summed=_multiplied, values={"x": "near_one"}),
+    "MeanFwdOp": Reference(mean_fwd, summed=_reduced, terms=mean_terms),
+    "AmaxFwdOp": Reference(amax_fwd),
+    "AminFwdOp": Reference(amin_fwd),
+    "AllFwdOp": Reference(all_fwd),
+    "AnyFwdOp": Reference(any_fwd),
+    "CountNonzeroFwdOp": Reference(count_nonzero_fwd),
+    "VectorNormFwdOp": Reference(vector_norm_fwd, summed=_reduced),
     "SoftmaxFwdOp": Reference(softmax_fwd, summed=_along),
 }

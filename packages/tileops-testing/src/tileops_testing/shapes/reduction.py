@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from tileops.manifest.model import WorkloadRow
@@ -17,6 +18,24 @@ def _row(label: str, shape: Sequence[int], *dtypes: str, **parameters: object) -
         values={"S": tuple(shape), **parameters},
     )
 
+
+_EXTREMES = (
+    _row("no-axes", [], "float32", dim=-1),
+    _row("empty-list", [3, 5], "float16", dim=[], keepdim=True),
+    _row("one-element-axes", [5, 1, 3], "bfloat16", "bool", dim=1),
+    _row("odd-rows", [7, 9], "float16", "int8", "uint8", "int32", dim=1),
+    _row("first-and-last", [2, 5, 3], "float32", "int64", dim=[0, -1]),
+    _row("outer-pair", [2, 3, 7], "int16", "bfloat16", dim=[0, 1]),
+    _row("no-results", [0, 4], "float16", "int32", dim=1),
+)
+_LOGICAL = (
+    _row("no-axes", [], "float32", dim=-1),
+    _row("empty-list", [3, 5], "float16", "bool", dim=[], keepdim=True),
+    _row("one-element-axes", [5, 1, 3], "bfloat16", "bool", dim=1),
+    _row("odd-rows", [7, 9], "float16", "bool", "int32", dim=1),
+    _row("first-and-last", [2, 5, 3], "float32", "int64", dim=[0, -1]),
+    _row("nothing-reduced", [4, 0], "float16", "bool", dim=1),
+)
 
 ROWS: Mapping[str, Sequence[WorkloadRow]] = {
     "SumFwdOp": (
@@ -36,6 +55,36 @@ ROWS: Mapping[str, Sequence[WorkloadRow]] = {
         _row("middle", [3, 5, 4], "float32", "uint8", "bool", dim=-2, keepdim=True),
         _row("narrower", [4, 16], "float32", dim=1, dtype="bfloat16"),
         _row("nothing-reduced", [0, 4], "float16", "int32", dim=0),
+    ),
+    "MeanFwdOp": (
+        _row("no-axes", [], "float32", dim=-1),
+        _row("empty-list", [3, 5], "float16", dim=[], keepdim=True),
+        _row("one-element-axes", [5, 1, 3], "bfloat16", dim=1),
+        _row("odd-rows", [7, 9], "float16", "bfloat16", dim=1),
+        _row("first-and-last", [2, 5, 3], "float32", dim=[0, -1]),
+        _row("of-integers", [4, 16], "int64", "bool", "uint8", dim=0, dtype="float32"),
+        _row("narrower", [4, 16], "float32", dim=1, dtype="float16"),
+    ),
+    "AmaxFwdOp": _EXTREMES,
+    "AminFwdOp": _EXTREMES,
+    "AllFwdOp": _LOGICAL,
+    "AnyFwdOp": _LOGICAL,
+    "CountNonzeroFwdOp": (
+        _row("no-axes", [], "float32", dim=-1),
+        _row("empty-list", [3, 5], "float16", dim=[]),
+        _row("odd-rows", [7, 9], "float16", "bool", "int32", dim=1),
+        _row("first-and-last", [2, 5, 3], "float32", "int64", dim=[0, -1]),
+        _row("nothing-reduced", [4, 0], "bfloat16", "bool", dim=1),
+    ),
+    "VectorNormFwdOp": (
+        _row("no-axes", [], "float32", dim=-1),
+        _row("empty-list", [3, 5], "float16", dim=[], keepdim=True),
+        _row("odd-rows", [7, 9], "float16", "bfloat16", dim=1),
+        _row("odd-rows-absolute", [7, 9], "float16", "float32", dim=1, ord=1.0),
+        _row("odd-columns-greatest", [7, 9], "bfloat16", "float32", dim=0, ord=math.inf),
+        _row("first-and-last", [2, 5, 3], "float32", dim=[0, -1]),
+        _row("wider", [4, 16], "float16", "bfloat16", dim=0, dtype="float32"),
+        _row("nothing-reduced", [4, 0], "float16", dim=1),
     ),
     "SoftmaxFwdOp": (
         _row("no-axes", [], "float32", dim=-1),

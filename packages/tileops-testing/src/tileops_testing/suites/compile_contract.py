@@ -56,15 +56,16 @@ class CompileContractSuite:
         inputs = case.tensors(device)
         promised = fake_outputs(case.construct(target), inputs)
         op = case.construct(target)
+        passed = cloned_with_layout(inputs)
         outputs: tuple[Tensor | None, ...] = ()
         with checks.check("cold"):
-            outputs = _cold_call(op, recording, inputs)
+            outputs = _cold_call(op, recording, passed)
         if checks.failed:
             return checks.finish(captured(recording))
         with checks.check("stages' nodes" if _is_composite(case) else "one node"):
             assert_nodes(case, recording)
         with checks.check("equals eager"):
-            _assert_equals_eager(case, inputs, outputs, promised, target)
+            _assert_equals_eager(case, inputs, passed, outputs, promised, target)
         with checks.check("strides"):
             assert_facts(promised, outputs, situation="compiled call")
         second = case.resized()
@@ -108,7 +109,7 @@ def _cold_call(op: SubjectOp, recording: RecordingBackend, inputs: Inputs) -> tu
         raise CheckFailedError(f"a fresh instance holds {len(kernels_of(op))} kernels; construction must build none")
     compiled = torch.compile(_caller(op), fullgraph=True, dynamic=False, backend=recording)
     with _refusals_are_findings():
-        return outputs_of(compiled(*cloned_with_layout(inputs)))
+        return outputs_of(compiled(*inputs))
 
 
 @contextlib.contextmanager
@@ -156,15 +157,20 @@ def assert_nodes(case: Case, recording: RecordingBackend) -> None:
 def _assert_equals_eager(
     case: Case,
     inputs: Inputs,
+    passed: Inputs,
     outputs: tuple[Tensor | None, ...],
     promised: tuple[TensorFacts | None, ...],
     target: str | None,
 ) -> None:
-    copies = cloned(inputs)
-    eager = outputs_of(case.construct(target)(*cloned_with_layout(inputs)))
+    """Raise unless outputs, and ``passed`` after the compiled call, hold what an eager call on ``inputs`` leaves."""
+    copies, given = cloned(inputs), cloned_with_layout(inputs)
+    eager = outputs_of(case.construct(target)(*given))
     for position, (compiled, value) in enumerate(zip(outputs, eager, strict=True)):
         if compiled is not None and value is not None:
             assert_identical(compiled, value, what=f"output {position}, compiled against eager")
+    for name, compiled, value in zip(case.names(), passed, given, strict=True):
+        if compiled is not None and value is not None:
+            assert_identical(compiled, value, what=f"input {name} after the call, compiled against eager")
     assert_outputs(case, outputs, case.expected(copies), promised)
 
 

@@ -33,7 +33,7 @@ from tileops.manifest.values import accepts, from_manifest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tileops.manifest.model import OpEntry, Parameter, Path, Problem, Signature
+    from tileops.manifest.model import OpEntry, Parameter, Path, Problem, Signature, TypeFamily
 
 _RESERVED = DTYPE_NAMES | {"inf", "present", "bytes", "out", "isinstance", "len", "tuple", "any", "self", "target"}
 
@@ -60,8 +60,9 @@ class Declarations:
             )
         forall = {name: self._index(name, kind) for name, kind in signature.forall.items()}
         parameters = tuple(self._parameter(parameter) for parameter in signature.parameters)
+        families = {name: self._family(family) for name, family in signature.families.items()}
         combinations = self._combinations()
-        if not self.problems and not signature.lost:
+        if not self.problems and not signature.lost and combinations == signature.dtype_combos:
             return signature
         return msgspec.structs.replace(
             signature,
@@ -75,6 +76,7 @@ class Declarations:
                 name: Formula(formula.text, Unknown(possible_names(formula.tree))) if name in self.unclear else formula
                 for name, formula in signature.let.items()
             },
+            families=families,
             dtype_combos=combinations,
         )
 
@@ -130,6 +132,16 @@ class Declarations:
             return parameter
         return msgspec.structs.replace(parameter, kind=kind, default=default)
 
+    def _family(self, family: TypeFamily) -> TypeFamily:
+        """Return a type family with the unknown kind for parameters of unknown types."""
+        sums = self.signature.sums
+        for name, kind in family.parameters.items():
+            for unknown in _unknown_types(kind, sums):
+                path: Path = ("types", family.name, "params", name)
+                self.report(path, "kind", f"unknown type {unknown}", "declare it under types or in types.yaml")
+        kinds = {name: sound_kind(kind, sums) for name, kind in family.parameters.items()}
+        return family if kinds == family.parameters else msgspec.structs.replace(family, parameters=kinds)
+
     def _wrong_default(self, kind: Kind, default: object) -> str:
         """Return why a default is none of its parameter's kind, or nothing."""
         if isinstance(default, float) and math.isnan(default):
@@ -153,23 +165,29 @@ class Declarations:
     def _combinations(self) -> tuple[Mapping[str, str], ...]:
         """Return the rows of dtypes, or none where one of them is wrong: then no combination is refused."""
         rows = self.signature.dtype_combos
-        whole = [row for row in rows if not isinstance(row, Partial)]
+        whole = [row for row in rows if not isinstance(row, Partial) and all(map(self._is_dtype, row))]
         before = len(self.problems)
         usual = Counter(frozenset(row) for row in whole).most_common(1)
         for place, row in enumerate(rows):
             path: Path = ("dtype_combos", place)
+            if row in whole and row in rows[:place]:
+                self.report(path, "dtype-combos", "the row stands twice", "remove it")
             if row in whole and frozenset(row) != usual[0][0]:
                 self.report(path, "dtype-combos", "the rows name different indices", "name the same in each row")
             for name, dtype in row.items():
                 kind = self.signature.forall.get(name)
-                if isinstance(kind, UnknownKind) or (kind is None and "forall" in self.signature.lost):
-                    continue
-                if not isinstance(kind, DTypeKind):
+                if not self._is_dtype(name):
                     self.report((*path, name), "dtype-combos", f"{name} is not a DType index")
-                elif dtype not in kind.values:
+                elif isinstance(kind, DTypeKind) and dtype not in kind.values:
                     self.report((*path, name), "dtype-combos", f"{name} is never {dtype}; it is {kind}")
         sound = len(whole) == len(rows) and before == len(self.problems)
         return rows if sound else ()
+
+    def _is_dtype(self, name: str) -> bool:
+        """Whether a name is an index of dtypes, or may be one."""
+        kind = self.signature.forall.get(name)
+        unread = kind is None and "forall" in self.signature.lost
+        return unread or isinstance(kind, DTypeKind | UnknownKind)
 
 
 def _taken(group: str, name: str) -> str:
@@ -186,4 +204,5 @@ def _taken(group: str, name: str) -> str:
 
 
 def _unknown_types(kind: Kind, sums: Mapping[str, object]) -> list[Kind]:
+    """Return the sum types that a kind names and nothing declares."""
     return [member for member in members(kind) if isinstance(member, SumKind) and member.name not in sums]

@@ -105,7 +105,7 @@ class Effects:
             return
         if of.mutated is False:
             yield self._problem((*path, "alias"), "alias", f"{of.name} is never written", f"add mutated to {of.name}")
-        if _differ(of, tensor):
+        elif _differ(of, tensor):
             message = f"{tensor.name} and {of.name} have different types"
             yield self._problem((*path, "alias"), "alias", message, "write the same dtype and shape")
         if tensor.buffer:

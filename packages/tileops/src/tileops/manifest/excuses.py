@@ -26,8 +26,8 @@ _NEAR: Final = 0.5
 class Excuses:
     """Finds which unsolved indices and unused types follow from unknown names in the types of one signature.
 
-    An unknown name in an input's type is taken for one index: for one that other types read and no input solves, else
-    for an index that is spelled much like it.
+    An unknown name in an input's type is taken for one index that no input solves: for one that is spelled much like
+    it, else for one that other types read.
     """
 
     def __init__(self, signature: Signature) -> None:
@@ -63,7 +63,7 @@ class Excuses:
 
     def _assign(self, stray: tuple[str, bool], names: list[str], chosen: dict[tuple[str, bool], str]) -> None:
         needed = [name for name in names if name in self.read]
-        found = self._near(stray[0], needed) or needed[:1] or self._near(stray[0], names)
+        found = self._near(stray[0], names) or needed[:1]
         if found:
             chosen[stray] = found[0]
 

@@ -48,7 +48,7 @@ def filled(tree: Expression, arguments: Arguments) -> Expression:
             return found.value if isinstance(found, Spread) else found
         if isinstance(part, Unknown) and part.names & arguments.keys():
             given = (possible_names(arguments[name]) for name in part.names & arguments.keys())
-            return Unknown((part.names - arguments.keys()).union(*given))
+            return Unknown(frozenset(part.names - arguments.keys()).union(*given))
         return None
 
     replaced = rewrite(tree, substitute)

@@ -36,7 +36,8 @@ class BranchWriter:
         self.branch = branch
         self.solution = solution
         self.construction = construction.known
-        self.known: list[str] = list(construction.known_where(branch.present))
+        self.settled = construction.known_where(branch.present)
+        self.known: list[str] = list(self.settled)
         self.scope = scope_of(entry.signature).given(facts_of(branch))
         self.lines: list[str] = []
         self.tensors = [tensor for tensor in self.signature.inputs if branch.present[tensor.name]]
@@ -301,7 +302,7 @@ class BranchWriter:
 
     def indices(self) -> tuple[str, ...]:
         """Return the names that the call settles, in the order of their solution."""
-        settled = set(self.construction)
+        settled = set(self.settled)
         return tuple(name for name in self.known if name not in settled)
 
 

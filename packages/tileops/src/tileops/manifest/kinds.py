@@ -135,7 +135,7 @@ class DTypeKind(Kind):
     values: tuple[str, ...]
 
     def __str__(self) -> str:
-        return " | ".join(self.values)
+        return " | ".join(self.values) or "a dtype"
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +244,10 @@ def parse_kind(text: str) -> Kind:
 def _kind(node: ast.expr, text: str) -> Kind:  # noqa: PLR0911 - one case for each construct
     match node:
         case ast.BinOp(left=left, op=ast.BitOr(), right=right):
-            return union((_kind(left, text), _kind(right, text)))
+            first, second = _kind(left, text), _kind(right, text)
+            if set(_alternatives(first)) & set(_alternatives(second)):
+                raise ExpressionError(f"{second} stands twice in {text!r}; remove one of them")
+            return union((first, second))
         case ast.Constant(value=None):
             return NoneKind()
         case ast.Constant(value=str(word)):
@@ -262,6 +265,16 @@ def _kind(node: ast.expr, text: str) -> Kind:  # noqa: PLR0911 - one case for ea
         case ast.Name(id=name) if name[:1].isupper():
             return SumKind(name)
     raise ExpressionError(f"{ast.unparse(node)!r} in {text!r} is not a type")
+
+
+def _alternatives(kind: Kind) -> list[object]:
+    """Return what a kind lists: its members, words and dtypes one by one."""
+    members = kind.members if isinstance(kind, UnionKind) else (kind,)
+    return [
+        alternative
+        for member in members
+        for alternative in (member.values if isinstance(member, LiteralKind | DTypeKind) else (member,))
+    ]
 
 
 def _applied(name: str, argument: ast.expr, text: str) -> Kind:
@@ -284,7 +297,10 @@ def _applied(name: str, argument: ast.expr, text: str) -> Kind:
 def _dtype_names(node: ast.expr, text: str) -> tuple[str, ...]:
     match node:
         case ast.BinOp(left=left, op=ast.BitOr(), right=right):
-            return (*_dtype_names(left, text), *_dtype_names(right, text))
+            names = (*_dtype_names(left, text), *_dtype_names(right, text))
+            if len(set(names)) < len(names):
+                raise ExpressionError(f"{names[-1]} stands twice in {text!r}; remove one of them")
+            return names
         case ast.Name(id=name) if name in DTYPE_NAMES:
             return (name,)
     raise ExpressionError(f"{ast.unparse(node)!r} in {text!r} is not a dtype")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 from collections.abc import Mapping
@@ -131,7 +132,8 @@ class _EntryReader(TypeReader):
             lost.add("family")
         signature = self.signature(fields.signature, (*path, "signature"))
         listed = fields.workloads if isinstance(fields.workloads, list) else []
-        rows = [self.row(row, place, (*path, "workloads", place)) for place, row in enumerate(listed)]
+        declared = {*signature.forall, *(parameter.name for parameter in signature.parameters)}
+        rows = [self.row(row, place, declared, (*path, "workloads", place)) for place, row in enumerate(listed)]
         if any(row is None for row in rows):
             lost.add("workloads")
         return OpEntry(
@@ -199,11 +201,12 @@ class _EntryReader(TypeReader):
         found = {name: dtype for name, dtype in read.items() if isinstance(dtype, str)}
         return found if len(found) == len(read) and not isinstance(value, Partial) else Partial[str](found)
 
-    def row(self, value: object, place: int, path: Path) -> WorkloadRow | None:
+    def row(self, value: object, place: int, declared: set[str], path: Path) -> WorkloadRow | None:
         if not isinstance(value, dict):
             if value is not UNREAD:
                 self.report(path, "structure", "a workload row is a mapping")
             return None
+        value = self._spelled(value, declared, path)
         label = value.get("label", UNREAD if isinstance(value, Partial) else None)
         if label is not UNREAD and (not isinstance(label, str) or not label):
             self.report(path, "row-label", "a workload row has a label", "name the model scene, as in llama-8b-prefill")
@@ -229,6 +232,16 @@ class _EntryReader(TypeReader):
             place=place,
             lost=frozenset(lost | ({"values"} if isinstance(value, Partial) else set())),
         )
+
+    def _spelled(self, value: dict[str, object], declared: set[str], path: Path) -> dict[str, object]:
+        """Return a row with each misspelled field under the name that it is near."""
+        for key in [key for key in value if key not in declared and key not in ROW_FIELDS]:
+            for near in difflib.get_close_matches(key, [name for name in ROW_FIELDS if name not in value], n=1):
+                self.report((*path, key), "unknown-field", f"unknown field {key!r}", f"did you mean {near!r}?")
+                self.moved((*path, key), (*path, near))
+                held = type(value)((near if name == key else name, found) for name, found in value.items())
+                return self._spelled(held, declared, path)
+        return value
 
     def roofline(self, value: object, path: Path) -> Roofline:
         fields = self.struct(RooflineFields, value, path)

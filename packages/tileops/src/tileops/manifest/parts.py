@@ -94,7 +94,7 @@ class PartReader(Collector):
             contiguous=said.contiguous is True,
             device="cpu" if said.device == "cpu" else None,
             alias=said.alias if isinstance(said.alias, str) else None,
-            buffer=None if said.buffer is None else "out",
+            buffer=None if said.buffer is None or (said.buffer is UNREAD and "outputs" not in path) else "out",
             nullable=optional(said.nullable, "nullable"),
             values=optional(said.values, "values"),
             requires=self.formulas(said.requires, (*path, "requires")),

@@ -188,10 +188,10 @@ class Collector:
             for near in difflib.get_close_matches(key, list(known), n=1):
                 if near not in given:
                     given[near] = held
-                    self._moved((*path, key), (*path, near))
+                    self.moved((*path, key), (*path, near))
         return given
 
-    def _moved(self, old: Path, new: Path) -> None:
+    def moved(self, old: Path, new: Path) -> None:
         """Let a path stand where another does, with all that it encloses."""
         depth = len(old)
         moved = {(*new, *path[depth:]): at for path, at in self.source.positions.items() if path[:depth] == old}

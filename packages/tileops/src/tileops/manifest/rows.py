@@ -10,9 +10,10 @@ import msgspec
 
 from tileops.errors import ExpressionError
 from tileops.manifest import roofline, workloads
+from tileops.manifest.kinds import UnknownKind
 from tileops.manifest.model import Formula
 from tileops.manifest.rowcheck import RowCheck
-from tileops.manifest.rowvalues import is_partial
+from tileops.manifest.rowvalues import dtype_faults, is_partial, passed_faults
 
 if TYPE_CHECKING:
     from tileops.manifest.excuses import Excuses
@@ -75,8 +76,9 @@ def _wrong_function(name: str) -> str:
 
 def _repeated(entry: OpEntry, row: WorkloadRow, path: Path, ids: set[str]) -> Iterator[Problem]:
     """Yield the dtype cases whose ids another case has, and add the row's to the ids."""
+    unclear = any(isinstance(kind, UnknownKind) for kind in entry.signature.forall.values())
     for number, dtypes in enumerate(row.dtype_cases):
-        if is_partial(dtypes):
+        if unclear or is_partial(dtypes) or dtype_faults(entry.signature, dtypes):
             continue
         found = workloads.case_id(entry.signature, row, dtypes)
         if found in ids:
@@ -88,7 +90,7 @@ def _repeated(entry: OpEntry, row: WorkloadRow, path: Path, ids: set[str]) -> It
 def _coverage(entry: OpEntry) -> Iterator[Problem]:
     declared = [(("signature", "inputs"), tensor) for tensor in entry.signature.inputs]
     declared += [(("signature", "params"), found.tensor) for found in entry.signature.parameters if found.tensor]
-    unread = any("some" in row.lost for row in entry.workloads)
+    unread = any("some" in row.lost or passed_faults(entry.signature, row) for row in entry.workloads)
     for path, tensor in declared:
         unknown = isinstance(tensor.optional, Formula) and not tensor.optional.known
         if not tensor.is_optional or unknown or unread or not entry.workloads:

@@ -12,13 +12,13 @@ import torch
 from tileops.errors import ExpressionError
 from tileops.manifest.branches import Branch, prune
 from tileops.manifest.excuses import misspelled
-from tileops.manifest.expressions import Call, Expression, Spread, Tuple
+from tileops.manifest.expressions import Call, Expression, ShapeItem, Spread, Tuple, Unknown
 from tileops.manifest.generators import SHAPES
 from tileops.manifest.inference import expand
 from tileops.manifest.primitives import DTYPES
 from tileops.manifest.rowvalues import tensors_of
 from tileops.manifest.source import evaluate, run
-from tileops.manifest.trees import UNREADABLE, free_names, possible_names
+from tileops.manifest.trees import ANYTHING, UNREADABLE, free_names, possible_names
 from tileops.manifest.unification import unify
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ class Solving:
         call = self._call(tensor)
         arguments = [self.value(found) for found in call.arguments if not isinstance(found, Spread)]
         shape = run(lambda: SHAPES[call.function](*arguments))
-        items = expand(tensor.shape, self.signature, self.branch)
+        items = self._axes(tensor)
         if not isinstance(shape, tuple):
             return
         try:
@@ -171,10 +171,19 @@ class Solving:
 
     def _given_by(self, tensor: TensorType) -> frozenset[str]:
         """Return the names to which a generated tensor's shape may give values."""
-        return frozenset().union(*map(possible_names, expand(tensor.shape, self.signature, self.branch)))
+        return frozenset().union(*map(possible_names, self._axes(tensor)))
+
+    def _axes(self, tensor: TensorType) -> tuple[ShapeItem, ...]:
+        """Return a tensor's axes, unknown ones where faults are kept and its type family has no case for the branch."""
+        try:
+            return expand(tensor.shape, self.signature, self.branch)
+        except ExpressionError:
+            if self.faults is None:
+                raise
+            return (Spread(Unknown(ANYTHING)),)
 
     def _tensor(self, tensor: TensorType) -> TensorCase | None:
-        items = expand(tensor.shape, self.signature, self.branch)
+        items = self._axes(tensor)
         unread = [item for item in (*items, tensor.dtype.tree) if not self.readable(item)]
         for item in unread:
             missing = self.missing(item)

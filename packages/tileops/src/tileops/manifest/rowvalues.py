@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -55,14 +56,14 @@ def stated(signature: Signature, row: WorkloadRow) -> Stated:
             left_out.append(parameter.name)
         else:
             _settle(signature, parameter.name, parameter.kind, value, found, found.parameters)
-    for name, value in row.values.items():
-        if name in signature.forall:
-            _settle(signature, name, signature.forall[name], value, found, found.indices)
-        elif name not in {parameter.name for parameter in signature.parameters if parameter.tensor is None}:
-            found.strange.append(name)
+    plain = {parameter.name for parameter in signature.parameters if parameter.tensor is None}
+    found.strange = [name for name in row.values if name not in signature.forall.keys() | plain]
+    for name in (name for name in row.values if name in signature.forall):
+        _settle(signature, name, signature.forall[name], row.values[name], found, found.indices)
     if not signature.lost & {"forall", "params"}:
         for name in found.strange:
             found.faults.append(RowValueError(name, f"{name} is neither a parameter nor an index"))
+    _unset(found, row)
     found.unclear.update(left_out)
     if "values" not in row.lost:
         meant = misspelled(found.strange, left_out)
@@ -70,6 +71,15 @@ def stated(signature: Signature, row: WorkloadRow) -> Stated:
             if name not in meant:
                 found.faults.append(RowValueError("", f"the parameter {name} has no value"))
     return found
+
+
+def _unset(found: Stated, row: WorkloadRow) -> None:
+    """Leave a parameter without its default where the row gives a value under a word that is near its name."""
+    for word in found.strange:
+        defaulted = [name for name in found.parameters if name not in row.values]
+        for name in difflib.get_close_matches(word, defaulted, n=1):
+            del found.parameters[name]
+            found.unclear.add(name)
 
 
 def _settle(
@@ -109,11 +119,11 @@ def passed_faults(signature: Signature, row: WorkloadRow) -> list[RowValueError]
     if signature.lost & {"inputs", "params", "outputs"}:
         return []
     optional = optional_names(signature)
-    return [
-        RowValueError("some", f"some names {name}, which is no optional tensor of the signature")
-        for name in row.some
-        if name not in optional
-    ]
+    strange = [name for name in row.some if name not in optional]
+    twice = [name for name in dict.fromkeys(row.some) if row.some.count(name) > 1]
+    messages = [f"some names {name}, which is no optional tensor of the signature" for name in strange]
+    messages += [f"some names {name} twice" for name in twice]
+    return [RowValueError("some", message) for message in messages]
 
 
 def dtype_faults(signature: Signature, dtypes: Mapping[str, str]) -> dict[str, str]:
@@ -137,7 +147,9 @@ def branches_of(signature: Signature, row: WorkloadRow, parameters: Mapping[str,
         ExpressionError: the signature accepts no such call.
     """
     deciding = discriminants(signature)
-    there = {name: name in row.some for name in optional_names(signature)} if "some" not in row.lost else {}
+    given = {name: True for name in row.some if name in optional_names(signature)}
+    whole = "some" not in row.lost and not passed_faults(signature, row)
+    there = {name: name in row.some for name in optional_names(signature)} if whole else given
     known = {
         place: decided(found, parameters, there)
         for place, found in enumerate(deciding)

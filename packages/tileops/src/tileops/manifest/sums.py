@@ -30,7 +30,7 @@ def sum_problems(declared: SumType, sums: Mapping[str, SumType], source: Source,
             if unknown:
                 message = f"unknown type {unknown[0]}"
                 yield source.problem((*here, "fields", field.name), "kind", message, "declare it, or use a known type")
-        for message in _faults(constructor):
+        for message in _faults(constructor, sums):
             yield source.problem((*here, "invariant"), "sum-type", message)
 
 
@@ -41,12 +41,12 @@ def _parsed(name: str) -> Kind | None:
         return None
 
 
-def _faults(constructor: Constructor) -> list[str]:
+def _faults(constructor: Constructor, sums: Mapping[str, SumType]) -> list[str]:
     """Return what is wrong with a constructor's invariant."""
     if constructor.invariant is None:
         return []
     faults: list[str] = []
-    names = {field.name: field.kind for field in constructor.fields}
+    names = {field.name: sound_kind(field.kind, sums) for field in constructor.fields}
     kind = infer(constructor.invariant.tree, Scope(names, faults=faults, open=constructor.incomplete))
     if not fits(kind, BoolKind()):
         faults.append(f"{constructor.invariant.text} is {kind}, and bool is needed")
@@ -57,7 +57,7 @@ def sound(declared: SumType, sums: Mapping[str, SumType]) -> SumType:
     """Return the type without what is wrong in it: fields of unknown types, and invariants that cannot be checked."""
 
     def kept(found: Constructor) -> Constructor:
-        wrong = found.invariant is not None and (not found.invariant.known or bool(_faults(found)))
+        wrong = found.invariant is not None and (not found.invariant.known or bool(_faults(found, sums)))
         fields = tuple(msgspec.structs.replace(field, kind=sound_kind(field.kind, sums)) for field in found.fields)
         return msgspec.structs.replace(found, fields=fields, invariant=None if wrong else found.invariant)
 

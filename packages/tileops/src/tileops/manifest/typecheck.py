@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tileops.errors import ExpressionError, ManifestError
-from tileops.manifest.branches import decide, discriminants, finite_values
+from tileops.manifest.branches import atoms, decide, discriminants, finite_values
 from tileops.manifest.checking import infer, learn
 from tileops.manifest.declarations import Declarations
 from tileops.manifest.document import UNREAD
@@ -130,10 +130,6 @@ class _TypeCheck:
             self.report(path, rule, f"{formula.text} is {kind}, and {_kind_name(wanted)} is needed")
         return _unknown(formula)
 
-    def _unclear(self, tree: Expression) -> bool:
-        """Whether an expression reads a name that is declared wrongly."""
-        return any(isinstance(self.scope.names.get(name), UnknownKind) for name in free_names(tree))
-
     def _lets(self) -> dict[str, Formula]:
         ordered, circles = let_order(self.signature)
         sound = dict(self.signature.let)
@@ -183,9 +179,27 @@ class _TypeCheck:
         for fault in wrong:
             self.report(path, "family", fault)
         return tuple(
-            _unknown(formula) if place in wrong.values() or self._unclear(formula.tree) else formula
+            _unknown(formula)
+            if place in wrong.values() or _unclear(formula.tree, scope) or not self._decides(formula, scope, path)
+            else formula
             for place, formula in enumerate(family.match)
         )
+
+    def _decides(self, formula: Formula, scope: Scope, path: Path) -> bool:
+        """Whether a family may match on a formula; report one that reads what has no finite set of values."""
+        settled: dict[Expression, object] = {}
+        for atom in atoms(formula.tree):
+            unmatched: list[str] = []
+            values = finite_values(infer(atom, dataclasses.replace(scope, faults=unmatched)))
+            if values or unmatched:
+                settled[atom] = values[0] if values else None
+        try:
+            decide(formula.tree, settled)
+        except ExpressionError as error:
+            mend = "match booleans, words, tags of sum types and present(...)"
+            self.report(path, "discriminant", f"{formula.text}: {error}", mend)
+            return False
+        return True
 
     def _case(self, case: FamilyCase, match: tuple[Formula, ...], scope: Scope, path: Path) -> FamilyCase:
         """Return a case; one for a value that its discriminant never has stands for some value that is not known."""
@@ -240,7 +254,7 @@ class _TypeCheck:
         sound = self.expect(formula, BoolKind(), path, "discriminant")
         if not sound.known:
             return sound
-        if self._unclear(sound.tree):
+        if _unclear(sound.tree, self.scope):
             return _unknown(sound)
         settled = {found.tree: found.values[0] for found in discriminants(self.signature)}
         try:
@@ -281,7 +295,7 @@ class _TypeCheck:
         for place, argument in arguments.items():
             tree = argument.value if isinstance(argument, Spread) else argument
             kind = self.kind(tree, path, "family", scope, f"{shape.text}: ")
-            sound = sound and kind is not None and not self._unclear(tree)
+            sound = sound and kind is not None and not _unclear(tree, scope)
             name, needed = wanted.get(place, ("", UnknownKind()))
             if kind is not None and not fits(kind, ShapeKind() if isinstance(argument, Spread) else needed):
                 self.report(path, "family", f"{shape.text}: {spell(tree)} is {kind}, and {name} is {needed}")
@@ -335,6 +349,11 @@ class _TypeCheck:
             scope = dataclasses.replace(self.scope, tensors=tensors, functions={**PRIMITIVE_KINDS, **_BYTES})
             size = self.expect(size, IntKind(), (*path, "bytes"), "roofline", scope)
         return msgspec.structs.replace(roofline, flops=flops, bytes=size)
+
+
+def _unclear(tree: Expression, scope: Scope) -> bool:
+    """Whether an expression reads a name that is declared wrongly."""
+    return any(isinstance(scope.names.get(name), UnknownKind) for name in free_names(tree))
 
 
 def _unknown(formula: Formula) -> Formula:

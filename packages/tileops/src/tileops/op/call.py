@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tileops.backend.registry import BUILTIN
 from tileops.backend.targets import select_target
+from tileops.manifest.placement import call_device
 from tileops.op.delegates import drop_built, file_stages, reset_delegates
 from tileops.op.state import BindingState, SeenCall
 from tileops.op.target_call import composes, run_target
@@ -129,9 +130,14 @@ def _run_target(
 
 
 def check_signature(op: Op, inputs: Sequence[Tensor | None], out: Tensor | None = None) -> SeenCall:
-    """The checked call for `inputs`, from the calls seen before when their metadata is equal."""
+    """The checked call for `inputs`, from the calls seen before when their metadata is equal.
+
+    Where no tensor says on which device the call runs, the device is part of it: the accelerator's current one changes.
+    """
     plan = op._plan
     key = plan.metadata_key(*inputs) if out is None else plan.metadata_key(*inputs, out=out)
+    if not plan.required_inputs and key is not None:
+        key = (*key, call_device(op._construction.values))
     known = op._running.seen
     seen = known.get(key)
     if seen is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
@@ -11,8 +11,10 @@ from torch import Tensor
 from tileops.backend.registry import BUILTIN
 from tileops.backend.specs import TargetKernel
 from tileops.backend.targets import build_kernel, spec_of
+from tileops.errors import LayoutError, ResultError
 from tileops.op.arguments import bind_call
 from tileops_kernels.errors import OpNotAvailableError
+from tileops_kernels.memory import share_memory
 
 if TYPE_CHECKING:
     from tileops.manifest.record import SignatureCall
@@ -33,14 +35,16 @@ def run_target(
 ) -> Any:
     """Run the target's kernel on checked inputs, made contiguous unless the call writes them.
 
-    `note` is told of a kernel that this call built.
+    The caller's buffer is memory of its own: no target could know otherwise. `note` is told of a kernel that this call
+    built. Raises LayoutError for a buffer within an input, and ResultError for a result in memory that is not its own.
     """
-    ready = tuple(
-        tensor if tensor is None or tensor_name in record.written else tensor.contiguous()
-        for tensor_name, tensor in zip(op._plan.inputs, inputs, strict=True)
-    )
+    ready = _ready(op, record.written, inputs)
+    if out is not None:
+        _refuse_shared(op, out, ready)
     kernel = _kernel(op, binding, record.device, ready, note)
-    return kernel(*ready) if out is None else kernel(*ready, out=out)
+    result = kernel(*ready) if out is None else kernel(*ready, out=out)
+    _check_places(op, record, ready, out, result)
+    return result
 
 
 def composes(op: Op, target: str) -> bool:
@@ -57,11 +61,12 @@ def serves_elsewhere(op: Op) -> bool:
 def trace_target(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Call the target's kernel from traced code, unchecked; the kernel becomes whatever it is traced to.
 
-    Raises OpNotAvailableError when no eager call has built the kernel: building cannot be traced.
+    What the call writes is the caller's own, as in an eager call. Raises OpNotAvailableError when no eager call has
+    built the kernel: building cannot be traced.
     """
     inputs, out = bind_call(type(op).__name__, op._plan, args, kwargs)
-    ready = tuple([tensor if tensor is None else tensor.contiguous() for tensor in inputs])
-    device = next((tensor.device for tensor in ready if tensor is not None), op._construction.values.device)
+    ready = _ready(op, _written(op, inputs, out), inputs)
+    device = _device(op, ready)
     kernel = op._binding.target_kernels.get(_key(device, ready))
     if kernel is None:
         shapes = [None if tensor is None else list(tensor.shape) for tensor in ready]
@@ -70,6 +75,71 @@ def trace_target(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
             f"received shapes {shapes} while tracing; call the op once with such inputs before compiling"
         )
     return kernel(*ready) if out is None else kernel(*ready, out=out)
+
+
+def _ready(op: Op, written: Collection[str], inputs: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
+    """The inputs as a target's kernel gets them: contiguous, but for those that the call writes."""
+    return tuple(
+        [
+            tensor if tensor is None or name in written else tensor.contiguous()
+            for name, tensor in zip(op._plan.inputs, inputs, strict=True)
+        ]
+    )
+
+
+def _refuse_shared(op: Op, out: Tensor, inputs: Sequence[Tensor | None]) -> None:
+    """Raise LayoutError where the caller's buffer shares memory with an input, which a kernel may read as it writes."""
+    for name, tensor in zip(op._plan.inputs, inputs, strict=True):
+        if tensor is not None and share_memory(out, tensor):
+            raise LayoutError(
+                f"{type(op).__name__}: out: expected memory of its own, received some of {name}; pass another buffer"
+            )
+
+
+def _check_places(
+    op: Op, record: SignatureCall, inputs: Sequence[Tensor | None], out: Tensor | None, result: Any
+) -> None:
+    """Raise ResultError unless what the call writes is returned as the caller's own, and any other output is new.
+
+    Compiled code rests on both: an operator returns what it allocates alone, and no part of an input.
+    """
+    passed: dict[str, Tensor | None] = {**dict(zip(op._plan.inputs, inputs, strict=True)), "out": out}
+    taken = {name: tensor for name, tensor in passed.items() if tensor is not None}
+    values = result if isinstance(result, tuple | list) else (result,)
+    for output, value in zip(record.branch.entry.signature.outputs, values, strict=False):
+        own = output.alias if output.alias in record.written else "out" if output.buffer and out is not None else None
+        if not isinstance(value, Tensor):
+            continue
+        if own is None:
+            name = next((name for name, tensor in taken.items() if share_memory(value, tensor)), None)
+            if name is not None:
+                raise ResultError(
+                    f"{type(op).__name__}: {output.name}: expected a new tensor, received memory of {name}; "
+                    f"the kernel of target {op._binding.target!r} has to allocate it"
+                )
+            taken[output.name] = value
+        elif value is not passed[own]:
+            raise ResultError(
+                f"{type(op).__name__}: {output.name}: expected the caller's own {own}, received another tensor; "
+                f"the kernel of target {op._binding.target!r} has to write {own} and return it"
+            )
+
+
+def _written(op: Op, inputs: Sequence[Tensor | None], out: Tensor | None) -> tuple[str, ...]:
+    """The inputs that a call which nothing has checked writes."""
+    plan = op._plan
+    optional = [item for name, item in zip(plan.inputs, inputs, strict=True) if name not in plan.required_inputs]
+    if any(branch.has_out for branch in plan.branches):
+        optional.append(out)
+    return plan.branches[op._effects[tuple([item is not None for item in optional])]].writes
+
+
+def _device(op: Op, inputs: Sequence[Tensor | None]) -> torch.device | None:
+    """The device of a call that nothing has checked: its first tensor's that is not declared for the CPU."""
+    for declared, tensor in zip(op._plan.entry.signature.inputs, inputs, strict=True):
+        if tensor is not None and declared.device != "cpu":
+            return tensor.device
+    return op._construction.values.device
 
 
 def _kernel(

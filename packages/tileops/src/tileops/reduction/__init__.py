@@ -7,12 +7,44 @@ from typing import TYPE_CHECKING
 from tileops.lazy import export
 
 if TYPE_CHECKING:
-    from tileops.reduction.reduce import ProdFwdOp, SumFwdOp
+    from tileops.reduction.reduce import (
+        AllFwdOp,
+        AmaxFwdOp,
+        AminFwdOp,
+        AnyFwdOp,
+        CountNonzeroFwdOp,
+        MeanFwdOp,
+        ProdFwdOp,
+        SumFwdOp,
+        VectorNormFwdOp,
+    )
     from tileops.reduction.softmax import SoftmaxFwdOp
 
-__all__ = ["ProdFwdOp", "SoftmaxFwdOp", "SumFwdOp"]
+__all__ = [
+    "AllFwdOp",
+    "AmaxFwdOp",
+    "AminFwdOp",
+    "AnyFwdOp",
+    "CountNonzeroFwdOp",
+    "MeanFwdOp",
+    "ProdFwdOp",
+    "SoftmaxFwdOp",
+    "SumFwdOp",
+    "VectorNormFwdOp",
+]
 
-_MODULES = {"ProdFwdOp": "reduce", "SoftmaxFwdOp": "softmax", "SumFwdOp": "reduce"}
+_MODULES = {
+    "AllFwdOp": "reduce",
+    "AmaxFwdOp": "reduce",
+    "AminFwdOp": "reduce",
+    "AnyFwdOp": "reduce",
+    "CountNonzeroFwdOp": "reduce",
+    "MeanFwdOp": "reduce",
+    "ProdFwdOp": "reduce",
+    "SoftmaxFwdOp": "softmax",
+    "SumFwdOp": "reduce",
+    "VectorNormFwdOp": "reduce",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
@@ -11,19 +12,38 @@ from torch import Tensor
 from tileops.op.base import Op
 from tileops_kernels.interface import KernelInterface
 from tileops_kernels.kernel import KernelType
-from tileops_kernels.reduction import REDUCE, REDUCE_KERNELS, Operation, ReduceCall, ReduceFwdInterface
+from tileops_kernels.reduction import (
+    REDUCE,
+    REDUCE_KERNELS,
+    Contribution,
+    Operation,
+    Outcome,
+    ReduceCall,
+    ReduceFwdInterface,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """What two elements become, what each contributes, and what becomes of the whole."""
+
+    operation: Operation
+    of: Contribution = "value"
+    gives: Outcome = "total"
 
 
 class ReduceOp(Op):
-    """An op whose manifest entry has the parameters `dim`, `keepdim` and `dtype` and the input `x`.
+    """An op whose manifest entry has the parameters `dim`, `keepdim` and perhaps `dtype`, and the input `x`.
 
-    A subclass names its `operation`, and writes a constructor only where it has defaults of its own.
+    A subclass says what it computes and writes its constructor.
     """
 
     kernel_types: ClassVar[Mapping[str, KernelType]] = REDUCE_KERNELS
     interfaces: ClassVar[Mapping[str, type[KernelInterface]]] = {REDUCE: ReduceFwdInterface}
-    operation: ClassVar[Operation]
-    """What two elements become when they are combined."""
+    reduction: ClassVar[Reduction]
+    """What is computed, where it does not depend on a parameter."""
+    empty_list_reduces: ClassVar[bool] = True
+    """Whether an empty list of axes means all of them, as in most of torch's reductions, or none."""
 
     def __init__(
         self,
@@ -40,21 +60,36 @@ class ReduceOp(Op):
 
     def forward(self, x: Tensor) -> Tensor:
         """Compute the reduction of a checked input."""
-        result = self.dtype or (x.dtype if x.dtype.is_floating_point else torch.int64)
-        call = ReduceCall(device=x.device, operation=self.operation, dtype=x.dtype, result=result)
-        axes = reduced_axes(self.dim, x.dim())
+        asked = self.asked()
+        call = ReduceCall(
+            device=x.device,
+            operation=asked.operation,
+            of=asked.of,
+            gives=asked.gives,
+            dtype=x.dtype,
+            result=self.result_dtype(x.dtype),
+        )
+        axes = reduced_axes(self.dim, x.dim(), empty_is_all=self.empty_list_reduces)
         y = self.kernel_for(REDUCE, call)(x.contiguous(), axes)
         if not self.keepdim:
             return y
         return y.view([1 if axis in axes else extent for axis, extent in enumerate(x.shape)])
 
+    def asked(self) -> Reduction:
+        """What is computed."""
+        return self.reduction
+
+    def result_dtype(self, dtype: torch.dtype) -> torch.dtype:
+        """The dtype of the result for elements of `dtype`: the one asked for, else a sum's."""
+        return self.dtype or (dtype if dtype.is_floating_point else torch.int64)
+
     if TYPE_CHECKING:
         __call__ = forward  # a call has forward's type
 
 
-def reduced_axes(dim: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
-    """The axes that `dim` names, counted from the front, in rising order; None and an empty list are all of them."""
-    if dim is None or (not isinstance(dim, int) and not dim):
+def reduced_axes(dim: int | Sequence[int] | None, rank: int, *, empty_is_all: bool = True) -> tuple[int, ...]:
+    """The axes that `dim` names, counted from the front, in rising order; None is all of them."""
+    if dim is None or (empty_is_all and not isinstance(dim, int) and not dim):
         return tuple(range(rank))
     given = (dim,) if isinstance(dim, int) else dim
     return tuple(sorted(axis % rank for axis in given)) if rank else ()

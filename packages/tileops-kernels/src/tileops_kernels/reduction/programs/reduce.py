@@ -1,16 +1,17 @@
 """Reductions on CUDA: rows that lie together, and columns that lie side by side.
 
-Elements are rounded to `through`, widened to an accumulator (float32, or int64 for int64) and combined by `operation`;
-the result is rounded once to `target`. Every size is dynamic and offsets are 64 bits wide.
+Elements are rounded to `through`, widened to an accumulator (float32, or int64 for integers) and combined by
+`operation`; `of` says what an element contributes, `gives` what becomes of the whole. The result is rounded once to
+`target`. A mean has one more parameter, the number of elements. Every size is dynamic and offsets are 64 bits wide.
 """
 
 import tilelang.language as T  # noqa: N812
 
-from tileops_kernels.macros.combining import accumulator, combine, identity, widened
+from tileops_kernels.macros.combining import accumulator, combine, contribution, identity, outcome, reduction
 from tileops_kernels.macros.cuda_rows import combine_over_lanes, warps_of
 
 
-def reduce_rows(operation, source, through, target, vector, lanes, rows, unroll):
+def reduce_rows(operation, of, gives, source, through, target, vector, lanes, rows, unroll):
     """Each row to one value; parameters X (outer, vectors, vector), Y (outer,).
 
     A block of `rows * lanes` threads takes `rows` rows; a thread reads `unroll` vectors before it combines them.
@@ -31,10 +32,10 @@ def reduce_rows(operation, source, through, target, vector, lanes, rows, unroll)
         for k in T.unroll(unroll):
             if row < outer and (c * unroll + k) * lanes + lane < vectors:
                 for v in T.unroll(vector):
-                    totals[v] = combine(operation, totals[v], widened(x[k, v], source, through))
+                    totals[v] = combine(operation, totals[v], contribution(of, x[k, v], source, through))
 
-    @T.prim_func
-    def program(X: T.Tensor[(outer, vectors, vector), source], Y: T.Tensor[(outer,), target]):
+    @T.macro
+    def body(X, Y, count):
         with T.Kernel(T.ceildiv(outer, rows), threads=rows * lanes) as block:
             thread = T.get_thread_binding(0)
             slot, lane = thread // lanes, thread % lanes
@@ -51,12 +52,12 @@ def reduce_rows(operation, source, through, target, vector, lanes, rows, unroll)
                 totals[0] = combine(operation, totals[0], totals[v + 1])
             combine_over_lanes(operation, totals, partial, slot, lane, lanes)
             if row < outer and lane == 0:
-                Y[row] = T.cast(totals[0], target)
+                Y[row] = T.cast(outcome(gives, totals[0], count), target)
 
-    return program
+    return reduction(body, gives, source, (outer, vectors, vector), target, (outer,))
 
 
-def reduce_columns(operation, source, through, target, vector, across, down, unroll):
+def reduce_columns(operation, of, gives, source, through, target, vector, across, down, unroll):
     """Each column to one value; parameters X (outer, reduced, vectors, vector), Y (outer, vectors, vector).
 
     Threads run over the vectors of all outer slices, `across` of them in a block; `down` threads share a vector and
@@ -74,10 +75,10 @@ def reduce_columns(operation, source, through, target, vector, across, down, unr
         for k in T.unroll(unroll):
             if place < outer and first + k * down < reduced:
                 for v in T.unroll(vector):
-                    totals[v] = combine(operation, totals[v], widened(x[k, v], source, through))
+                    totals[v] = combine(operation, totals[v], contribution(of, x[k, v], source, through))
 
-    @T.prim_func
-    def program(X: T.Tensor[(outer, reduced, vectors, vector), source], Y: T.Tensor[(outer, vectors, vector), target]):
+    @T.macro
+    def body(X, Y, count):
         with T.Kernel(T.ceildiv(outer * vectors, across), threads=across * down) as block:
             thread = T.get_thread_binding(0)
             slot, lane = thread // across, thread % across
@@ -101,8 +102,8 @@ def reduce_columns(operation, source, through, target, vector, across, down, unr
                             totals[v] = combine(operation, totals[v], partial[other + 1, lane, v])
             if slot == 0 and place < outer:
                 for v in T.unroll(vector):
-                    y[v] = T.cast(totals[v], target)
+                    y[v] = T.cast(outcome(gives, totals[v], count), target)
                 for v in T.vectorized(vector):
                     Y[place, j, v] = y[v]
 
-    return program
+    return reduction(body, gives, source, (outer, reduced, vectors, vector), target, (outer, vectors, vector))

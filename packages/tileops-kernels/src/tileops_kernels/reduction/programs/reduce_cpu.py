@@ -1,14 +1,15 @@
 """Reductions on a CPU: rows that lie together, and columns that lie side by side.
 
 The elements of a block are combined in a tree, some blocks to a partial result, and partial results to the whole, so
-that the error of a long sum stays small.
+that the error of a long sum stays small. `of` says what an element contributes, `gives` what becomes of the whole; a
+mean has one more parameter, the number of elements.
 Every size is dynamic; callers pass the sizes in alphabetical order.
 """
 
 import tilelang.language as T  # noqa: N812
 
 from tileops_kernels.build.launcher import RowSplit
-from tileops_kernels.macros.combining import accumulator, combine, identity
+from tileops_kernels.macros.combining import accumulator, combine, identity, outcome, reduction
 from tileops_kernels.macros.cpu_blocks import BLOCK, LANES, load_elements, storage_dtype, store_elements
 
 CHUNK = 32
@@ -18,7 +19,7 @@ COLUMNS = 1024
 """Columns that are combined side by side: with 256, rows of 4096 float32 were fetched four times as slowly."""
 
 
-def reduce_rows(operation, source, through, target):
+def reduce_rows(operation, of, gives, source, through, target):
     """Each row to one value; parameters X (outer, 1, reduced), Y (outer, 1, 1); sizes outer, reduced."""
     outer, reduced = T.dynamic("outer", "int64"), T.dynamic("reduced", "int64")
     wide = accumulator(through)
@@ -30,7 +31,7 @@ def reduce_rows(operation, source, through, target):
 
     @T.macro
     def combine_block(X, row, column, x, floats, bits, partial):
-        load_elements(X, (row, 0), column, x, floats, bits, BLOCK, source, through)
+        load_elements(X, (row, 0), column, x, floats, bits, BLOCK, source, through, of)
         fold(x, BLOCK // 2)
         fold(x, BLOCK // 4)
         fold(x, BLOCK // 8)
@@ -39,7 +40,7 @@ def reduce_rows(operation, source, through, target):
 
     @T.macro
     def combine_rest(X, row, column, x, floats, bits, partial, width):
-        load_elements(X, (row, 0), column, x, floats, bits, width, source, through)
+        load_elements(X, (row, 0), column, x, floats, bits, width, source, through, of)
         for k in T.serial(width // LANES):
             for lane in T.serial(LANES):
                 partial[lane] = combine(operation, partial[lane], x[k * LANES + lane])
@@ -72,15 +73,13 @@ def reduce_rows(operation, source, through, target):
     @T.macro
     def combine_short_row(X, row, x, floats, bits, totals):
         # the remainder is the row: a size given to a macro as it stands would take the name of the macro's parameter
-        load_elements(X, (row, 0), 0, x, floats, bits, reduced % LANES, source, through)
+        load_elements(X, (row, 0), 0, x, floats, bits, reduced % LANES, source, through, of)
         totals[0] = identity(operation, wide)
         for k in T.serial(reduced):
             totals[0] = combine(operation, totals[0], x[k])
 
-    @T.prim_func
-    def program(
-        X: T.Tensor[(outer, 1, reduced), storage_dtype(source)], Y: T.Tensor[(outer, 1, 1), storage_dtype(target)]
-    ):
+    @T.macro
+    def body(X, Y, count):
         with T.Kernel(outer) as row:
             x = T.alloc_local((BLOCK,), wide)
             floats = T.alloc_local((BLOCK,), "float32")
@@ -91,12 +90,15 @@ def reduce_rows(operation, source, through, target):
                 combine_short_row(X, row, x, floats, bits, totals)
             else:
                 combine_row(X, row, x, floats, bits, partial, totals)
+            totals[0] = outcome(gives, totals[0], count)
             store_elements(totals, Y, (row, 0), 0, 1, target)
 
+    shapes = (outer, 1, reduced), (outer, 1, 1)
+    program = reduction(body, gives, storage_dtype(source), shapes[0], storage_dtype(target), shapes[1])
     return program, RowSplit("outer", {"X": "reduced", "Y": 1}, work="reduced")
 
 
-def reduce_columns(operation, source, through, target):
+def reduce_columns(operation, of, gives, source, through, target):
     """Each column to one value; parameters X (outer, reduced, inner), Y (outer, 1, inner).
 
     Sizes are inner, outer, reduced.
@@ -107,7 +109,7 @@ def reduce_columns(operation, source, through, target):
 
     @T.macro
     def combine_row(X, row, column, x, floats, bits, partial, width):
-        load_elements(X, row, column, x, floats, bits, width, source, through)
+        load_elements(X, row, column, x, floats, bits, width, source, through, of)
         for k in T.serial(width):
             partial[k] = combine(operation, partial[k], x[k])
 
@@ -118,7 +120,7 @@ def reduce_columns(operation, source, through, target):
             partial[k] = identity(operation, wide)
 
     @T.macro
-    def combine_columns(X, Y, start, x, floats, bits, partial, totals, width):
+    def combine_columns(X, Y, count, start, x, floats, bits, partial, totals, width):
         for k in T.serial(width):
             totals[k] = identity(operation, wide)
             partial[k] = identity(operation, wide)
@@ -129,13 +131,13 @@ def reduce_columns(operation, source, through, target):
         for i in T.serial(reduced % rows):
             combine_row(X, (start[0], reduced // rows * rows + i), start[1], x, floats, bits, partial, width)
         bring_in(partial, totals, width)
+        if gives != "total":
+            for k in T.serial(width):
+                totals[k] = outcome(gives, totals[k], count)
         store_elements(totals, Y, (start[0], 0), start[1], width, target)
 
-    @T.prim_func
-    def program(
-        X: T.Tensor[(outer, reduced, inner), storage_dtype(source)],
-        Y: T.Tensor[(outer, 1, inner), storage_dtype(target)],
-    ):
+    @T.macro
+    def body(X, Y, count):
         with T.Kernel(outer) as place:
             x = T.alloc_local((COLUMNS,), wide)
             floats = T.alloc_local((COLUMNS,), "float32")
@@ -143,9 +145,11 @@ def reduce_columns(operation, source, through, target):
             partial = T.alloc_local((COLUMNS,), wide)
             totals = T.alloc_local((COLUMNS,), wide)
             for b in T.serial(inner // COLUMNS):
-                combine_columns(X, Y, (place, b * COLUMNS), x, floats, bits, partial, totals, COLUMNS)
+                combine_columns(X, Y, count, (place, b * COLUMNS), x, floats, bits, partial, totals, COLUMNS)
             combine_columns(
-                X, Y, (place, inner // COLUMNS * COLUMNS), x, floats, bits, partial, totals, inner % COLUMNS
+                X, Y, count, (place, inner // COLUMNS * COLUMNS), x, floats, bits, partial, totals, inner % COLUMNS
             )
 
+    shapes = (outer, reduced, inner), (outer, 1, inner)
+    program = reduction(body, gives, storage_dtype(source), shapes[0], storage_dtype(target), shapes[1])
     return program, RowSplit("outer", {"X": "reduced * inner", "Y": "inner"}, work="reduced * inner")

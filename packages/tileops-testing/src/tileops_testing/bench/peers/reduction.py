@@ -42,4 +42,26 @@ def _softmax(case: Case, device: torch.device) -> Mapping[str, Callable[..., obj
     return _torch_and_inductor(lambda x: torch.softmax(x, dim=dim, dtype=given.get("dtype")))
 
 
-PEERS: Mapping[str, Peers] = {"SumFwdOp": Peers(_sum), "ProdFwdOp": Peers(_prod), "SoftmaxFwdOp": Peers(_softmax)}
+def _same(function: Callable[..., Tensor]) -> Peers:
+    """The peers of an op whose parameters torch's own function takes under the same names."""
+
+    def peers(case: Case, device: torch.device) -> Mapping[str, Callable[..., object]]:
+        del device
+        given: Any = {name: value for name, value in case.parameters.items() if value is not None}
+        return _torch_and_inductor(lambda x: function(x, **given))
+
+    return Peers(peers)
+
+
+PEERS: Mapping[str, Peers] = {
+    "SumFwdOp": Peers(_sum),
+    "ProdFwdOp": Peers(_prod),
+    "MeanFwdOp": _same(torch.mean),
+    "AmaxFwdOp": _same(torch.amax),
+    "AminFwdOp": _same(torch.amin),
+    "AllFwdOp": _same(torch.all),
+    "AnyFwdOp": _same(torch.any),
+    "CountNonzeroFwdOp": _same(torch.count_nonzero),
+    "VectorNormFwdOp": _same(torch.linalg.vector_norm),
+    "SoftmaxFwdOp": Peers(_softmax),
+}
