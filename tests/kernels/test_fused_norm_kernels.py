@@ -44,7 +44,7 @@ from tileops_kernels.norm.fused_add_norm import (
     AddRMSNormOnChipKernel,
     AddRMSNormStreamingKernel,
 )
-from tileops_kernels.norm.group_norm import GroupNormOnChipKernel
+from tileops_kernels.norm.group_norm import GroupNormKernel, GroupNormOnChipKernel
 from tileops_kernels.norm.rows import OnChipSettings, on_chip_settings, vector_width
 
 HOPPER = DeviceFacts(arch=90, sm_count=132, smem_budget=232448)
@@ -338,3 +338,17 @@ def test_row_offsets_are_wide_and_accesses_whole(kernel_type: Any, n: int) -> No
     for name in rowwise:
         assert re.search(rf"\b{name}(\[| \+ ).*\(int64_t\)blockIdx\.x\).*\* \(int64_t\){n}\)", text), name
         assert n % 8 or f"*(uint4*)({name} + " in text, name
+
+
+@needs_nvcc
+@pytest.mark.parametrize(("n", "span", "whole"), [(4096, 4, True), (7200, 8, False)], ids=["on_chip", "general"])
+def test_offsets_of_groups_are_wide(n: int, span: int, whole: bool) -> None:
+    """Groups are found with 64-bit offsets, and the group of a row by the number of groups that a launch has."""
+    call = GroupNormCall(device=CUDA, n=n, span=span, eps=1e-5, dtype=torch.float16, facts=HOPPER)
+    kernel_type = GroupNormOnChipKernel if whole else GroupNormKernel
+    text = cuda.cross_compile(kernel_type(call).program(True, True), arch=90)
+    for name in ("X", "Y"):
+        assert re.search(rf"\b{name}(\[| \+ ).*\(int64_t\)blockIdx\.x\).*\* \(int64_t\){n}\)", text), name
+        assert not whole or f"*(uint4*)({name} + " in text, name
+    for name in ("W", "B"):
+        assert re.search(rf"\b{name}\[.*\(int64_t\)blockIdx\.x\) % groups\) \* \(int64_t\){span}\)", text), name
