@@ -15,13 +15,19 @@ from tileops_testing.plugin import RunSuite
 from tileops_testing.suites import CompileContractSuite
 
 REGISTERED: Final = (
+    "AdaLayerNormFwdOp",
+    "AdaLayerNormZeroFwdOp",
     "AllFwdOp",
     "AmaxFwdOp",
     "AminFwdOp",
     "AnyFwdOp",
     "BatchNormFwdOp",
     "CountNonzeroFwdOp",
+    "FusedAddLayerNormFwdOp",
+    "FusedAddRMSNormFwdOp",
     "GemmFwdOp",
+    "GroupNormFwdOp",
+    "InstanceNormFwdOp",
     "LayerNormFwdOp",
     "LongRoPEFwdOp",
     "MaxPool2dFwdOp",

@@ -88,6 +88,15 @@ def write_vector(x, k, vector, target, row, first, step, n, whole, present):
             target[row, first + k * step + v] = x[k, v]
 
 
+@T.macro
+def add_squares(total, x, steps, vector, first, step, n, whole):
+    """total[0] += the squares in float32 of the elements of x that read_vectors with the same arguments has read."""
+    for k in T.unroll(steps):
+        if whole or first + k * step < n:
+            for v in T.unroll(vector):
+                total[0] += T.cast(x[k, v], "float32") * T.cast(x[k, v], "float32")
+
+
 KEEP_PACKED = """
 static __device__ __forceinline__ int tileops_keep_packed(void *vector) {
   uint4 *bits = (uint4 *)vector;

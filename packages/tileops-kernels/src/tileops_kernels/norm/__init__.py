@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+from tileops_kernels.norm.ada_layer_norm import ADA_LAYER_NORM_KERNELS, ADA_LAYER_NORM_ZERO_KERNELS
 from tileops_kernels.norm.batch_norm import BATCH_NORM_INFER_KERNELS, BATCH_NORM_TRAIN_KERNELS
+from tileops_kernels.norm.fused_add_norm import FUSED_ADD_LAYER_NORM_KERNELS, FUSED_ADD_RMS_NORM_KERNELS
+from tileops_kernels.norm.group_norm import GROUP_NORM_KERNELS
 from tileops_kernels.norm.interfaces import (
+    ADA_LAYER_NORM,
+    ADA_LAYER_NORM_ZERO,
     BATCH_NORM_INFER,
     BATCH_NORM_TRAIN,
+    FUSED_ADD_LAYER_NORM,
+    FUSED_ADD_RMS_NORM,
+    GROUP_NORM,
     LAYER_NORM,
     RMS_NORM,
+    AdaLayerNormFwdInterface,
+    AdaLayerNormZeroFwdInterface,
     BatchNormInferCall,
     BatchNormInferFwdInterface,
     BatchNormTrainCall,
     BatchNormTrainFwdInterface,
+    FusedAddLayerNormFwdInterface,
+    FusedAddRMSNormFwdInterface,
+    GroupNormCall,
+    GroupNormFwdInterface,
     LayerNormCall,
     LayerNormFwdInterface,
     RMSNormFwdInterface,
@@ -21,23 +35,44 @@ from tileops_kernels.norm.rms_norm import RMS_NORM_KERNELS
 from tileops_kernels.table import KernelTable
 
 __all__ = [
+    "ADA_LAYER_NORM",
+    "ADA_LAYER_NORM_KERNELS",
+    "ADA_LAYER_NORM_ZERO",
+    "ADA_LAYER_NORM_ZERO_KERNELS",
     "BATCH_NORM_INFER",
     "BATCH_NORM_INFER_KERNELS",
     "BATCH_NORM_TRAIN",
     "BATCH_NORM_TRAIN_KERNELS",
+    "FUSED_ADD_LAYER_NORM",
+    "FUSED_ADD_LAYER_NORM_KERNELS",
+    "FUSED_ADD_RMS_NORM",
+    "FUSED_ADD_RMS_NORM_KERNELS",
+    "GROUP_NORM",
+    "GROUP_NORM_KERNELS",
     "LAYER_NORM",
     "LAYER_NORM_KERNELS",
     "RMS_NORM",
     "RMS_NORM_KERNELS",
+    "AdaLayerNormFwdInterface",
+    "AdaLayerNormZeroFwdInterface",
     "BatchNormInferCall",
     "BatchNormInferFwdInterface",
     "BatchNormTrainCall",
     "BatchNormTrainFwdInterface",
+    "FusedAddLayerNormFwdInterface",
+    "FusedAddRMSNormFwdInterface",
+    "GroupNormCall",
+    "GroupNormFwdInterface",
     "LayerNormCall",
     "LayerNormFwdInterface",
     "RMSNormFwdInterface",
+    "ada_layer_norm_kernels",
+    "ada_layer_norm_zero_kernels",
     "batch_norm_infer_kernels",
     "batch_norm_train_kernels",
+    "fused_add_layer_norm_kernels",
+    "fused_add_rms_norm_kernels",
+    "group_norm_kernels",
     "layer_norm_kernels",
     "rms_norm_kernels",
 ]
@@ -64,3 +99,28 @@ def batch_norm_train_kernels() -> KernelTable[BatchNormTrainCall, BatchNormTrain
 def batch_norm_infer_kernels() -> KernelTable[BatchNormInferCall, BatchNormInferFwdInterface]:
     """A new table of the kernel types of BatchNorm in inference, for use without an op."""
     return KernelTable(BATCH_NORM_INFER, BATCH_NORM_INFER_KERNELS)
+
+
+def fused_add_rms_norm_kernels() -> KernelTable[LayerNormCall, FusedAddRMSNormFwdInterface]:
+    """A new table of the kernel types of RMSNorm of a sum, for use without an op."""
+    return KernelTable(FUSED_ADD_RMS_NORM, FUSED_ADD_RMS_NORM_KERNELS)
+
+
+def fused_add_layer_norm_kernels() -> KernelTable[LayerNormCall, FusedAddLayerNormFwdInterface]:
+    """A new table of the kernel types of LayerNorm of a sum, for use without an op."""
+    return KernelTable(FUSED_ADD_LAYER_NORM, FUSED_ADD_LAYER_NORM_KERNELS)
+
+
+def ada_layer_norm_kernels() -> KernelTable[LayerNormCall, AdaLayerNormFwdInterface]:
+    """A new table of the AdaLayerNorm kernel types, for use without an op."""
+    return KernelTable(ADA_LAYER_NORM, ADA_LAYER_NORM_KERNELS)
+
+
+def ada_layer_norm_zero_kernels() -> KernelTable[LayerNormCall, AdaLayerNormZeroFwdInterface]:
+    """A new table of the AdaLayerNormZero kernel types, for use without an op."""
+    return KernelTable(ADA_LAYER_NORM_ZERO, ADA_LAYER_NORM_ZERO_KERNELS)
+
+
+def group_norm_kernels() -> KernelTable[GroupNormCall, GroupNormFwdInterface]:
+    """A new table of the GroupNorm kernel types, for use without an op."""
+    return KernelTable(GROUP_NORM, GROUP_NORM_KERNELS)

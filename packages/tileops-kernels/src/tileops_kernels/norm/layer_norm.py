@@ -16,12 +16,13 @@ from tileops_kernels.norm.rows import CPURows, CUDARows, GeneralRows, OnChipRows
 class LayerNormCUDAKernel(CUDARows, LayerNormFwdInterface):
     """What the CUDA kernel types share; an entry holds a program for each of weight and bias passed or not."""
 
-    stem: ClassVar[str] = "layer_norm"
     affine: ClassVar[tuple[str, ...]] = ("weighted", "biased")
 
     def forward(self, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
         """See `LayerNormFwdInterface.forward`."""
-        return self.launch(x, (weight, bias), torch.empty_like(x, memory_format=torch.contiguous_format))
+        y = torch.empty_like(x, memory_format=torch.contiguous_format)
+        self.launch((x,), (weight, bias), (y,))
+        return y
 
 
 class LayerNormOnChipKernel(LayerNormCUDAKernel, OnChipRows):
@@ -43,12 +44,13 @@ class LayerNormKernel(LayerNormCUDAKernel, GeneralRows):
 class LayerNormCPUKernel(CPURows, LayerNormFwdInterface):
     """LayerNorm on a CPU: rows are shared among the threads that torch uses; any row length."""
 
-    stem: ClassVar[str] = "layer_norm"
     affine: ClassVar[tuple[str, ...]] = ("weighted", "biased")
 
     def forward(self, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
         """See `LayerNormFwdInterface.forward`."""
-        return self.launch(x, (weight, bias), torch.empty_like(x, memory_format=torch.contiguous_format))
+        y = torch.empty_like(x, memory_format=torch.contiguous_format)
+        self.launch((x,), (weight, bias), (y,))
+        return y
 
 
 LAYER_NORM_KERNELS: Mapping[str, KernelType] = {

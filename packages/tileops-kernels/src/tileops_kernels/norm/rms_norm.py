@@ -33,7 +33,8 @@ class RMSNormCUDAKernel(CUDARows, RMSNormFwdInterface):
         ):  # a matrix and a vector as the program wants them: nothing to view, copy or make current
             self.load((True,))(x, weight, y, self._eps)
             return y
-        return self.launch(x, (weight,), y)
+        self.launch((x,), (weight,), (y,))
+        return y
 
 
 class RMSNormOnChipKernel(RMSNormCUDAKernel, OnChipRows):
@@ -53,12 +54,14 @@ class RMSNormKernel(RMSNormCUDAKernel, GeneralRows):
 class RMSNormCPUKernel(CPURows, RMSNormFwdInterface):
     """RMSNorm on a CPU: rows are shared among the threads that torch uses; any row length."""
 
-    stem: ClassVar[str] = "rms_norm"
+    fixed: ClassVar[Mapping[str, bool]] = {"centered": False}
     affine: ClassVar[tuple[str, ...]] = ("weighted",)
 
     def forward(self, x: Tensor, weight: Tensor | None) -> Tensor:
         """See `RMSNormFwdInterface.forward`."""
-        return self.launch(x, (weight,), torch.empty_like(x, memory_format=torch.contiguous_format))
+        y = torch.empty_like(x, memory_format=torch.contiguous_format)
+        self.launch((x,), (weight,), (y,))
+        return y
 
 
 RMS_NORM_KERNELS: Mapping[str, KernelType] = {

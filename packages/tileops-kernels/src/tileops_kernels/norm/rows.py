@@ -32,7 +32,7 @@ WARP = 32
 
 @dataclass(frozen=True, slots=True)
 class OnChipSettings:
-    """Launch settings of rows in registers: see the builder `rms_norm_on_chip`."""
+    """Launch settings of rows in registers: see the builders `row_norm_on_chip` and `rms_norm_on_chip`."""
 
     lanes: int
     rows: int
@@ -41,7 +41,7 @@ class OnChipSettings:
 
 @dataclass(frozen=True, slots=True)
 class StreamingSettings:
-    """Launch settings of rows that are read twice: see the builder `rms_norm_streaming`."""
+    """Launch settings of rows that are read twice: see the builders `row_norm_streaming` and `rms_norm_streaming`."""
 
     vector: int
     lanes: int
@@ -54,8 +54,8 @@ def vector_width(call: LayerNormCall) -> int:
     return ACCESS_BYTES // call.dtype.itemsize
 
 
-def on_chip_settings(call: LayerNormCall, *, threads: int = 768) -> OnChipSettings:
-    """One access a thread for short rows, several rows a block; up to eight accesses a thread for longer ones.
+def on_chip_settings(call: LayerNormCall, *, threads: int = 768, accesses: int = 8) -> OnChipSettings:
+    """One access a thread for short rows, several rows a block; up to `accesses` a thread for longer ones.
 
     Few threads with many accesses each measured best on an H200 (docs/performance/rms_norm.md): 64 threads for 4096
     half-precision elements, 96 for 5120, 128 for 8192, with registers for 768 `threads` on a multiprocessor.
@@ -64,7 +64,7 @@ def on_chip_settings(call: LayerNormCall, *, threads: int = 768) -> OnChipSettin
     if vectors <= 128:
         lanes = _lanes(vectors)
         return OnChipSettings(lanes=lanes, rows=max(1, 128 // lanes), blocks=1)
-    lanes = max(64, _lanes(-(-vectors // 8)))
+    lanes = max(64, _lanes(-(-vectors // accesses)))
     return OnChipSettings(lanes=lanes, rows=1, blocks=max(1, threads // lanes))
 
 
@@ -76,7 +76,7 @@ def streaming_settings(call: LayerNormCall) -> StreamingSettings:
 
 def general_settings(call: LayerNormCall) -> StreamingSettings:
     """The widest access that divides the row, and a few accesses for each thread."""
-    vector = gcd(call.n, vector_width(call))
+    vector = gcd(call.piece, vector_width(call))
     vectors = call.n // vector
     unroll = 4 if vectors > 4 * WARP else 1
     lanes = min(256, _lanes(-(-vectors // unroll)))
@@ -98,17 +98,19 @@ def dtype_refusal(dtype: torch.dtype) -> str | None:
 
 
 def _vector_refusal(call: LayerNormCall) -> str | None:
-    if call.n % vector_width(call) == 0:
+    if call.piece % vector_width(call) == 0:
         return None
-    return f"rows are read {ACCESS_BYTES} bytes at a time; n={call.n} is no multiple of {vector_width(call)} elements"
+    rows = f"rows are read {ACCESS_BYTES} bytes at a time; n={call.n}"
+    pieces = "" if call.piece == call.n else f" in channels of {call.piece}"
+    return f"{rows}{pieces} is no multiple of {vector_width(call)} elements"
 
 
-def _on_chip_limit(call: LayerNormCall) -> int:
-    """The longest row that is held in registers: 512 threads with eight accesses each.
+def _on_chip_limit(call: LayerNormCall, accesses: int) -> int:
+    """The longest row that is held in registers: 512 threads with `accesses` each.
 
-    Twice that measured slower than reading the row twice (docs/performance/rms_norm.md).
+    Twice that, with eight of them, measured slower than reading the row twice (docs/performance/rms_norm.md).
     """
-    return 512 * 8 * vector_width(call)
+    return 512 * accesses * vector_width(call)
 
 
 Function = TypeVar("Function", cuda.CUDAFunction, CPUFunction)
@@ -117,10 +119,16 @@ Function = TypeVar("Function", cuda.CUDAFunction, CPUFunction)
 class RowNormKernel(Kernel[LayerNormCall], Generic[Function]):
     """An entry of a norm over rows; it holds a program for each combination of the tensors that a call may omit."""
 
-    stem: ClassVar[str]
-    """The norm's program modules and their builders begin with it."""
+    stem: ClassVar[str] = "row_norm"
+    """The names of the program modules and of their builders begin with it."""
+    fixed: ClassVar[Mapping[str, bool]] = {}
+    """What the builder is told of every program of this norm."""
     affine: ClassVar[tuple[str, ...]]
-    """For each tensor of a row's length that a call may omit, the builder's argument that says it is passed."""
+    """For each tensor that scales or shifts a row, the builder's argument that says it is passed."""
+    omissible: ClassVar[bool] = True
+    """Whether a call may omit each of `affine`."""
+    names: ClassVar[tuple[str, ...]] = ("x", "weight", "bias")
+    """What errors call the tensors that are read: rows first, then `affine`."""
 
     def __init__(self, call: LayerNormCall) -> None:
         super().__init__(call)
@@ -135,7 +143,8 @@ class RowNormKernel(Kernel[LayerNormCall], Generic[Function]):
 
     def programs(self) -> Sequence[Program]:
         """The program of each signature, the one with every tensor first."""
-        return [self.program(*passed) for passed in itertools.product((True, False), repeat=len(self.affine))]
+        choices = (True, False) if self.omissible else (True,)
+        return [self.program(*passed) for passed in itertools.product(choices, repeat=len(self.affine))]
 
     def program(self, *passed: bool) -> Program:
         """The program of the signature in which each of `affine` is passed or not."""
@@ -146,8 +155,13 @@ class RowNormKernel(Kernel[LayerNormCall], Generic[Function]):
             n=self._n,
             dtype=DTYPES[self.call.dtype],
             **dict(zip(self.affine, passed, strict=True)),
+            **self._variant(),
             **settings,
         )
+
+    def _variant(self) -> Mapping[str, bool | int]:
+        """What the builder is told beside the signature and the launch settings."""
+        return self.fixed
 
     @abstractmethod
     def _build(self) -> tuple[str, str, Mapping[str, int]]:
@@ -163,6 +177,16 @@ class RowNormKernel(Kernel[LayerNormCall], Generic[Function]):
         return run
 
     @abstractmethod
+    def launch(
+        self, sources: tuple[Tensor, ...], affine: tuple[Tensor | None, ...], results: tuple[Tensor, ...]
+    ) -> None:
+        """Read `sources`, contiguous rows, and the tensors of `affine` that are passed, and write `results`.
+
+        `affine` has rows as `sources` has where the norm is modulated, else one.
+        """
+        ...
+
+    @abstractmethod
     def _compiled(self, program: Program, owner: str) -> Function:
         """`program` as a function of the kernel's device."""
         ...
@@ -176,18 +200,23 @@ class CUDARows(RowNormKernel[cuda.CUDAFunction]):
         self._launches_as_is = call.n > 1 and torch.cuda.device_count() == 1
         """Whether a matrix needs neither a view, whose strides are then its own, nor a change of the current device."""
 
-    def launch(self, x: Tensor, affine: tuple[Tensor | None, ...], y: Tensor) -> Tensor:
+    def launch(
+        self, sources: tuple[Tensor, ...], affine: tuple[Tensor | None, ...], results: tuple[Tensor, ...]
+    ) -> None:
         """Launch on tensors of any shape, address and device; the current device is what it was."""
-        if y.numel() == 0:
-            return y
+        if (count := results[0].numel()) == 0:
+            return
         n = self._n
-        rows = aligned(x).as_strided((x.numel() // n, n), (n, 1))
-        passed = [aligned(tensor).as_strided((n,), (1,)) for tensor in affine if tensor is not None]
-        results = y.view(-1, n)
-        with torch.cuda.device(x.device):
+        rows = [aligned(tensor).as_strided((count // n, n), (n, 1)) for tensor in sources]
+        passed = [self._parameter(aligned(tensor)) for tensor in affine if tensor is not None]
+        written = [tensor.view(-1, n) for tensor in results]
+        with torch.cuda.device(results[0].device):
             run = self.load(tuple([tensor is not None for tensor in affine]))
-            run(rows, *passed, results, self._eps)
-        return y
+            run(*rows, *passed, *written, self._eps)
+
+    def _parameter(self, tensor: Tensor) -> Tensor:
+        """An aligned tensor of `affine` as the program takes it: one row, which all share."""
+        return tensor.as_strided((self._n,), (1,))
 
     def _compiled(self, program: Program, owner: str) -> cuda.CUDAFunction:
         return cuda.load(program, arch=self.call.arch, owner=owner)
@@ -198,16 +227,18 @@ class OnChipRows(CUDARows):
 
     threads: ClassVar[int] = 768
     """Threads of a multiprocessor that are given registers: the more a thread holds, the fewer."""
+    accesses: ClassVar[int] = 8
+    """The most accesses of a thread to one row."""
 
     def __init__(self, call: LayerNormCall) -> None:
         super().__init__(call)
-        self.settings = on_chip_settings(call, threads=self.threads)
+        self.settings = on_chip_settings(call, threads=self.threads, accesses=self.accesses)
 
     @classmethod
     def refusal(cls, call: LayerNormCall) -> str | None:
         """None for rows of whole 16-byte accesses that a block can hold."""
         reason = super().refusal(call) or _vector_refusal(call)
-        if reason is None and call.n > (limit := _on_chip_limit(call)):
+        if reason is None and call.n > (limit := _on_chip_limit(call, cls.accesses)):
             reason = f"a block holds rows of up to {limit} elements on chip; n={call.n} is longer"
         return reason
 
@@ -268,18 +299,18 @@ class CPURows(RowNormKernel[CPUFunction]):
     def _build(self) -> tuple[str, str, Mapping[str, int]]:
         return "_cpu", "rows", {}
 
-    def launch(self, x: Tensor, affine: tuple[Tensor | None, ...], y: Tensor) -> Tensor:
+    def launch(
+        self, sources: tuple[Tensor, ...], affine: tuple[Tensor | None, ...], results: tuple[Tensor, ...]
+    ) -> None:
         """Run on tensors of any shape."""
-        if (count := y.numel()) == 0:
-            return y
-        places = [tensor.data_ptr() for tensor in (x, *affine, y) if tensor is not None]
+        if (count := results[0].numel()) == 0:
+            return
+        places = [tensor.data_ptr() for tensor in (*sources, *affine, *results) if tensor is not None]
         if 0 in places:
-            names = ("x", "weight", "bias")
-            given = zip(names, (x, *affine), strict=False)
+            given = zip(self.names, (*sources, *affine), strict=False)
             addresses(self, **{name: tensor for name, tensor in given if tensor is not None})  # names the tensor
         run = self.load(tuple([tensor is not None for tensor in affine]))
         run(*places, self._eps, count // self._n, torch.get_num_threads())
-        return y
 
     def _compiled(self, program: Program, owner: str) -> CPUFunction:
         return cpu.load(program, owner=owner)

@@ -10,7 +10,18 @@ from torch import Tensor
 
 from tileops_testing.references.reference import Reference
 
-__all__ = ["REFERENCES", "batch_norm_fwd", "layer_norm_fwd", "rms_norm_fwd"]
+__all__ = [
+    "REFERENCES",
+    "ada_layer_norm_fwd",
+    "ada_layer_norm_zero_fwd",
+    "batch_norm_fwd",
+    "fused_add_layer_norm_fwd",
+    "fused_add_rms_norm_fwd",
+    "group_norm_fwd",
+    "instance_norm_fwd",
+    "layer_norm_fwd",
+    "rms_norm_fwd",
+]
 
 
 def rms_norm_fwd(
@@ -65,6 +76,48 @@ def _standard_rows(x: Tensor, normalized_shape: Sequence[int], eps: float) -> Te
     wide = x.double()
     centered = wide - wide.mean(dim=axes, keepdim=True)
     return centered * torch.rsqrt(centered.square().mean(dim=axes, keepdim=True) + eps)
+
+
+def fused_add_rms_norm_fwd(x: Tensor, residual: Tensor, weight: Tensor, *, eps: float = 1e-6) -> tuple[Tensor, Tensor]:
+    """Return the RMSNorm of ``x + residual`` over the last axis, and that sum, in float64."""
+    total = x.double() + residual.double()
+    return rms_norm_fwd(total, weight, normalized_shape=x.shape[-1:], eps=eps), total
+
+
+def fused_add_layer_norm_fwd(
+    x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor, *, eps: float = 1e-5
+) -> tuple[Tensor, Tensor]:
+    """Return the LayerNorm of ``x + residual`` over the last axis, and that sum, in float64."""
+    total = x.double() + residual.double()
+    return layer_norm_fwd(total, weight, bias, normalized_shape=x.shape[-1:], eps=eps), total
+
+
+def _fused_add_layer_norm_terms(
+    x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor, *, eps: float = 1e-5
+) -> tuple[Tensor, Tensor]:
+    """Those of a LayerNorm of the sum; the sum is one float32 addition."""
+    total = x.double() + residual.double()
+    return _layer_norm_terms(total, weight, bias, normalized_shape=x.shape[-1:], eps=eps), total.abs()
+
+
+def ada_layer_norm_fwd(x: Tensor, scale: Tensor, shift: Tensor, *, eps: float = 1e-5) -> Tensor:
+    """Return ``scale * LayerNorm(x) + shift`` over the last axis, in float64."""
+    return scale.double() * _standard_rows(x, x.shape[-1:], eps) + shift.double()
+
+
+def ada_layer_norm_zero_fwd(x: Tensor, scale: Tensor, shift: Tensor, gate: Tensor, *, eps: float = 1e-5) -> Tensor:
+    """Return ``gate * (scale * LayerNorm(x) + shift)`` over the last axis, in float64."""
+    return gate.double() * ada_layer_norm_fwd(x, scale, shift, eps=eps)
+
+
+def _ada_layer_norm_terms(x: Tensor, scale: Tensor, shift: Tensor, *, eps: float = 1e-5) -> Tensor:
+    """The deviation and its standard unit, scaled, and the shift."""
+    return scale.double().abs() * (_standard_rows(x, x.shape[-1:], eps).abs() + 1) + shift.double().abs()
+
+
+def _ada_layer_norm_zero_terms(x: Tensor, scale: Tensor, shift: Tensor, gate: Tensor, *, eps: float = 1e-5) -> Tensor:
+    """The deviation and its standard unit, scaled, and the shift, all gated."""
+    return gate.double().abs() * _ada_layer_norm_terms(x, scale, shift, eps=eps)
 
 
 def batch_norm_fwd(
@@ -131,6 +184,77 @@ def _by_channel(values: Tensor, x: Tensor) -> Tensor:
     return values.double().reshape(1, -1, *([1] * (x.ndim - 2)))
 
 
+def group_norm_fwd(
+    x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *, num_groups: int, eps: float = 1e-5
+) -> Tensor:
+    """Return ``(x - mean) / sqrt(variance + eps) * weight + bias`` with statistics of each group, in float64.
+
+    A group is ``C / num_groups`` neighbouring channels of one batch entry.
+    """
+    scaled = _standard_groups(x, num_groups, eps)
+    if weight is not None:
+        scaled = scaled * _by_channel(weight, x)
+    return scaled if bias is None else scaled + _by_channel(bias, x)
+
+
+def _group_norm_terms(
+    x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *, num_groups: int, eps: float = 1e-5
+) -> Tensor:
+    """The deviation and its standard unit, scaled by the weight, and the bias."""
+    sizes = _standard_groups(x, num_groups, eps).abs() + 1
+    if weight is not None:
+        sizes = sizes * _by_channel(weight, x).abs()
+    return sizes if bias is None else sizes + _by_channel(bias, x).abs()
+
+
+def _standard_groups(x: Tensor, num_groups: int, eps: float) -> Tensor:
+    if not x.numel():
+        return x.double()
+    return _standard_rows(x.reshape(x.shape[0], num_groups, -1), (1,), eps).reshape(x.shape)
+
+
+def instance_norm_fwd(
+    x: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Return ``(x - mean) / sqrt(variance + eps) * weight + bias`` with statistics of each map, in float64.
+
+    A map is a channel of one batch entry. With ``use_input_stats`` the running statistics move by ``momentum`` to the
+    mean over the batch of the maps' means, and of their variances divided by one value less; else they are used.
+    """
+    if not use_input_stats:
+        return batch_norm_fwd(x, running_mean, running_var, weight, bias, eps=eps)
+    if running_mean is not None and running_var is not None and x.numel():
+        variance, mean = torch.var_mean(x.double().flatten(2), dim=2)
+        running_mean.copy_((1 - momentum) * running_mean.double() + momentum * mean.mean(dim=0))
+        running_var.copy_((1 - momentum) * running_var.double() + momentum * variance.mean(dim=0))
+    return group_norm_fwd(x, weight, bias, num_groups=x.shape[1], eps=eps)
+
+
+def _instance_norm_terms(
+    x: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Those of a GroupNorm with a group for each channel, or of a BatchNorm by running statistics."""
+    if use_input_stats:
+        return _group_norm_terms(x, weight, bias, num_groups=x.shape[1], eps=eps)
+    return _batch_norm_terms(x, running_mean, running_var, weight, bias, momentum=momentum, eps=eps)
+
+
 def _normalized_elements(parameters: Mapping[str, object]) -> int:
     shape = parameters["normalized_shape"]
     if not isinstance(shape, Sequence):
@@ -138,8 +262,21 @@ def _normalized_elements(parameters: Mapping[str, object]) -> int:
     return math.prod(shape)
 
 
+def _last_axis(parameters: Mapping[str, object]) -> int:
+    extent = parameters["N"]
+    if not isinstance(extent, int):
+        raise TypeError(f"N: expected an integer, received {extent!r}")
+    return extent
+
+
 REFERENCES: Mapping[str, Reference] = {
+    "AdaLayerNormFwdOp": Reference(ada_layer_norm_fwd, summed=_last_axis, terms=_ada_layer_norm_terms),
+    "AdaLayerNormZeroFwdOp": Reference(ada_layer_norm_zero_fwd, summed=_last_axis, terms=_ada_layer_norm_zero_terms),
     "BatchNormFwdOp": Reference(batch_norm_fwd, terms=_batch_norm_terms, values={"running_var": "positive"}),
+    "FusedAddLayerNormFwdOp": Reference(fused_add_layer_norm_fwd, summed=_last_axis, terms=_fused_add_layer_norm_terms),
+    "FusedAddRMSNormFwdOp": Reference(fused_add_rms_norm_fwd, summed=_last_axis),
+    "GroupNormFwdOp": Reference(group_norm_fwd, terms=_group_norm_terms),
+    "InstanceNormFwdOp": Reference(instance_norm_fwd, terms=_instance_norm_terms, values={"running_var": "positive"}),
     "LayerNormFwdOp": Reference(layer_norm_fwd, summed=_normalized_elements, terms=_layer_norm_terms),
     "RMSNormFwdOp": Reference(rms_norm_fwd, summed=_normalized_elements),
 }

@@ -24,29 +24,71 @@ def _row(
     )
 
 
-def _planes(label: str, shape: Sequence[int], *dtypes: str, training: bool, some: tuple[str, ...] = ()) -> WorkloadRow:
+def _maps(label: str, shape: Sequence[int], *dtypes: str, some: tuple[str, ...] = (), **parameters: int) -> WorkloadRow:
     batch, channels, *length = shape
     return WorkloadRow(
         label=label,
         some=some,
         dtype_cases=tuple({"T": dtype} for dtype in dtypes),
-        values={"training": training, "B": batch, "C": channels, "L": tuple(length)},
+        values={**parameters, "B": batch, "C": channels, "L": tuple(length)},
     )
 
 
+def _tokens(label: str, extent: int, batch: Sequence[int], *dtypes: str) -> WorkloadRow:
+    return WorkloadRow(
+        label=label,
+        some=(),
+        dtype_cases=tuple({"T": dtype} for dtype in dtypes),
+        values={"N": extent, "B": tuple(batch)},
+    )
+
+
+_LAST_AXIS = (
+    _tokens("one-element-rows", 1, [5], "float32"),
+    _tokens("odd-rows", 7, [3], "float16"),
+    _tokens("one-row", 300, [1], "bfloat16", "float32"),
+    _tokens("below-a-tile", 4095, [33], "float16", "float32"),
+    _tokens("no-batch-axis", 128, [], "float16"),
+    _tokens("three-batch-axes", 64, [2, 3, 5], "bfloat16"),
+    _tokens("long-rows", 40000, [3], "float16"),
+    _tokens("no-rows", 4096, [0], "float16"),
+    _tokens("no-elements", 0, [3], "float32"),
+)
 _STATISTICS = ("running_mean", "running_var")
 _AFFINE = ("weight", "bias")
 
 ROWS: Mapping[str, Sequence[WorkloadRow]] = {
+    "AdaLayerNormFwdOp": _LAST_AXIS,
+    "AdaLayerNormZeroFwdOp": _LAST_AXIS,
     "BatchNormFwdOp": (
-        _planes("columns-train", [33, 300], "float32", "float16", training=True, some=(*_STATISTICS, *_AFFINE)),
-        _planes("columns-eval", [33, 300], "float32", "bfloat16", training=False, some=(*_STATISTICS, "bias")),
-        _planes("odd-planes-train", [3, 5, 7, 7], "float32", "bfloat16", training=True, some=("weight",)),
-        _planes("odd-planes-eval", [3, 5, 7, 7], "float16", training=False, some=(*_STATISTICS, "weight")),
-        _planes("one-entry", [1, 2, 1025], "float16", training=True, some=(*_STATISTICS, *_AFFINE)),
-        _planes("one-value-eval", [1, 3, 1, 1], "float32", training=False, some=_STATISTICS),
-        _planes("volumes", [2, 3, 4, 5, 6], "bfloat16", training=True, some=("bias",)),
-        _planes("no-entries-train", [0, 3, 4], "float32", training=True, some=_STATISTICS),
+        _maps("columns-train", [33, 300], "float32", "float16", training=True, some=(*_STATISTICS, *_AFFINE)),
+        _maps("columns-eval", [33, 300], "float32", "bfloat16", training=False, some=(*_STATISTICS, "bias")),
+        _maps("odd-planes-train", [3, 5, 7, 7], "float32", "bfloat16", training=True, some=("weight",)),
+        _maps("odd-planes-eval", [3, 5, 7, 7], "float16", training=False, some=(*_STATISTICS, "weight")),
+        _maps("one-entry", [1, 2, 1025], "float16", training=True, some=(*_STATISTICS, *_AFFINE)),
+        _maps("one-value-eval", [1, 3, 1, 1], "float32", training=False, some=_STATISTICS),
+        _maps("volumes", [2, 3, 4, 5, 6], "bfloat16", training=True, some=("bias",)),
+        _maps("no-entries-train", [0, 3, 4], "float32", training=True, some=_STATISTICS),
+    ),
+    "FusedAddLayerNormFwdOp": _LAST_AXIS,
+    "FusedAddRMSNormFwdOp": _LAST_AXIS,
+    "GroupNormFwdOp": (
+        _maps("one-group", [3, 6, 7, 7], "float32", "float16", num_groups=1, some=_AFFINE),
+        _maps("channels-alone", [33, 12], "float32", "bfloat16", num_groups=3, some=_AFFINE),
+        _maps("group-per-channel", [2, 5, 33], "float16", num_groups=5, some=("weight",)),
+        _maps("one-entry", [1, 4, 1025], "bfloat16", num_groups=2, some=("bias",)),
+        _maps("volumes", [2, 4, 3, 5, 7], "float32", num_groups=2, some=_AFFINE),
+        _maps("large-groups", [2, 8, 64, 256], "float16", num_groups=2, some=_AFFINE),
+        _maps("no-entries", [0, 4, 8], "float32", num_groups=2, some=_AFFINE),
+        _maps("no-length", [2, 4, 0], "float32", num_groups=2),
+    ),
+    "InstanceNormFwdOp": (
+        _maps("odd-maps", [3, 5, 7, 7], "float32", "bfloat16", some=("weight",)),
+        _maps("odd-maps-moving", [3, 5, 7, 7], "float16", some=(*_STATISTICS, "bias")),
+        _maps("one-value-running", [2, 3, 1], "float32", use_input_stats=False, some=_STATISTICS),
+        _maps("one-entry", [1, 2, 1025], "float16", some=(*_STATISTICS, *_AFFINE)),
+        _maps("volumes", [2, 3, 4, 5, 6], "bfloat16", some=("bias",)),
+        _maps("no-entries", [0, 3, 4], "float32", some=_STATISTICS),
     ),
     "LayerNormFwdOp": (
         _row("one-element-rows", [1], [5], "float32", some=_AFFINE),

@@ -3,6 +3,8 @@
 from typing import Literal, TypeAlias
 
 OpName: TypeAlias = Literal[
+    "AdaLayerNormFwdOp",
+    "AdaLayerNormZeroFwdOp",
     "AddFwdOp",
     "AlibiFwdOp",
     "AllFwdOp",
@@ -13,12 +15,16 @@ OpName: TypeAlias = Literal[
     "BatchNormFwdOp",
     "ClampTensorFwdOp",
     "CountNonzeroFwdOp",
+    "FusedAddLayerNormFwdOp",
+    "FusedAddRMSNormFwdOp",
     "FusedMoEFwdOp",
     "FusedMoESharedExpertFwdOp",
     "GQAPagedFwdOp",
     "GQAPrefillPagedWithKVCacheFwdOp",
     "GQAVarlenFwdOp",
     "GemmFwdOp",
+    "GroupNormFwdOp",
+    "InstanceNormFwdOp",
     "LayerNormFwdOp",
     "LongRoPEFwdOp",
     "MaxPool2dFwdOp",

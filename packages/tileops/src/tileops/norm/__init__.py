@@ -7,13 +7,36 @@ from typing import TYPE_CHECKING
 from tileops.lazy import export
 
 if TYPE_CHECKING:
+    from tileops.norm.ada_layer_norm import AdaLayerNormFwdOp, AdaLayerNormZeroFwdOp
     from tileops.norm.batch_norm import BatchNormFwdOp
+    from tileops.norm.fused_add_norm import FusedAddLayerNormFwdOp, FusedAddRMSNormFwdOp
+    from tileops.norm.group_norm import GroupNormFwdOp, InstanceNormFwdOp
     from tileops.norm.layer_norm import LayerNormFwdOp
     from tileops.norm.rms_norm import RMSNormFwdOp
 
-__all__ = ["BatchNormFwdOp", "LayerNormFwdOp", "RMSNormFwdOp"]
+__all__ = [
+    "AdaLayerNormFwdOp",
+    "AdaLayerNormZeroFwdOp",
+    "BatchNormFwdOp",
+    "FusedAddLayerNormFwdOp",
+    "FusedAddRMSNormFwdOp",
+    "GroupNormFwdOp",
+    "InstanceNormFwdOp",
+    "LayerNormFwdOp",
+    "RMSNormFwdOp",
+]
 
-_MODULES = {"BatchNormFwdOp": "batch_norm", "LayerNormFwdOp": "layer_norm", "RMSNormFwdOp": "rms_norm"}
+_MODULES = {
+    "AdaLayerNormFwdOp": "ada_layer_norm",
+    "AdaLayerNormZeroFwdOp": "ada_layer_norm",
+    "BatchNormFwdOp": "batch_norm",
+    "FusedAddLayerNormFwdOp": "fused_add_norm",
+    "FusedAddRMSNormFwdOp": "fused_add_norm",
+    "GroupNormFwdOp": "group_norm",
+    "InstanceNormFwdOp": "group_norm",
+    "LayerNormFwdOp": "layer_norm",
+    "RMSNormFwdOp": "rms_norm",
+}
 
 
 def __getattr__(name: str) -> object:

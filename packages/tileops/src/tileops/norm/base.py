@@ -1,4 +1,4 @@
-"""The base of norms over the trailing axes of their input."""
+"""The bases of norms over the trailing axes of their input, and over its last axis."""
 
 from __future__ import annotations
 
@@ -25,3 +25,15 @@ class RowNormOp(Op):
     def row_call(self, x: Tensor) -> LayerNormCall:
         """What a norm of x's rows asks of its kernel."""
         return LayerNormCall(device=x.device, n=self._n, eps=self._eps, dtype=x.dtype)
+
+
+class LastAxisNormOp(Op):
+    """A norm over the last axis, whatever its length."""
+
+    def __init__(self, eps: float, *, target: str | None = None) -> None:
+        self.eps = eps
+        super().__init__(target=target)
+
+    def row_call(self, x: Tensor) -> LayerNormCall:
+        """What a norm of x's rows asks of its kernel."""
+        return LayerNormCall(device=x.device, n=x.shape[-1], eps=float(self.eps), dtype=x.dtype)

@@ -25,13 +25,13 @@ def batch_norm_planes(dtype, training):
     storage = storage_dtype(dtype)
 
     @T.macro
-    def add_plane(X, entry, first, length, x, counts, means, squares, block_means, block_squares):
+    def add_plane(X, entry, first, length, x, counts, pivots, means, squares, block_means, block_squares):
         for j in T.serial(length // BLOCK):
             load_block(X, entry, first + j * BLOCK, x, BLOCK, dtype)
-            add_block(x, BLOCK, counts, means, squares, block_means, block_squares)
+            add_block(x, BLOCK, counts, pivots, means, squares, block_means, block_squares)
         if length % BLOCK > 0:
             load_block(X, entry, first + length // BLOCK * BLOCK, x, T.cast(length % BLOCK, "int32"), dtype)
-            add_block(x, T.cast(length % BLOCK, "int32"), counts, means, squares, block_means, block_squares)
+            add_block(x, T.cast(length % BLOCK, "int32"), counts, pivots, means, squares, block_means, block_squares)
 
     @T.macro
     def write_block(X, Y, entry, first, x, affine, width):
@@ -44,6 +44,7 @@ def batch_norm_planes(dtype, training):
     def normalize(X, W, B, M, V, Y, length, eps, momentum, flags):
         with T.Kernel(channels) as channel:
             counts = T.alloc_local((LANES,), "float32")
+            pivots = T.alloc_local((LANES,), "float32")
             means = T.alloc_local((LANES,), "float32")
             squares = T.alloc_local((LANES,), "float32")
             block_means = T.alloc_local((LANES,), "float32")
@@ -52,10 +53,22 @@ def batch_norm_planes(dtype, training):
             affine = T.alloc_local((4,), "float32")
             x = T.alloc_local((BLOCK,), "float32")
             if training:
-                clear_lanes(counts, means, squares)
+                clear_lanes(counts, pivots, means, squares)
                 for entry in T.serial(batch):
-                    add_plane(X, entry, channel * length, length, x, counts, means, squares, block_means, block_squares)
-                moments_over_lanes(counts, means, squares, result)
+                    add_plane(
+                        X,
+                        entry,
+                        channel * length,
+                        length,
+                        x,
+                        counts,
+                        pivots,
+                        means,
+                        squares,
+                        block_means,
+                        block_squares,
+                    )
+                moments_over_lanes(counts, pivots, means, squares, result)
                 affine[0] = result[1] + result[2]
                 affine[1] = T.rsqrt(result[3] / result[0] + eps)
                 if flags & 4 != 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 from collections.abc import Callable, Mapping
@@ -85,8 +86,53 @@ def _batch_norm(case: Case, device: torch.device) -> Mapping[str, Callable[..., 
     return {"torch": norm, "inductor": torch.compile(norm, fullgraph=True)}
 
 
+def _of(function: Callable[..., object]) -> Peers:
+    """The peers of an op that a function of its tensors and `eps` states in torch: as it stands, and compiled."""
+
+    def peers(case: Case, device: torch.device) -> Mapping[str, Callable[..., object]]:
+        del device
+        parameters: Any = case.parameters
+        norm = functools.partial(function, **parameters)
+        torch.compiler.reset()
+        return {"torch": norm, "inductor": torch.compile(norm, fullgraph=True)}
+
+    return Peers(peers)
+
+
+def _fused_add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, *, eps: float = 1e-6) -> tuple[Tensor, Tensor]:
+    total = x + residual
+    return functional.rms_norm(total, x.shape[-1:], weight, eps), total
+
+
+def _fused_add_layer_norm(
+    x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor, *, eps: float = 1e-5
+) -> tuple[Tensor, Tensor]:
+    total = x + residual
+    return functional.layer_norm(total, x.shape[-1:], weight, bias, eps), total
+
+
+def _ada_layer_norm(x: Tensor, scale: Tensor, shift: Tensor, *, eps: float = 1e-5) -> Tensor:
+    return torch.addcmul(shift, scale, functional.layer_norm(x, x.shape[-1:], eps=eps))
+
+
+def _ada_layer_norm_zero(x: Tensor, scale: Tensor, shift: Tensor, gate: Tensor, *, eps: float = 1e-5) -> Tensor:
+    return gate * _ada_layer_norm(x, scale, shift, eps=eps)
+
+
+def _group_norm(
+    x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *, num_groups: int, eps: float = 1e-5
+) -> Tensor:
+    return functional.group_norm(x, num_groups, weight, bias, eps)
+
+
 PEERS: Mapping[str, Peers] = {
+    "AdaLayerNormFwdOp": _of(_ada_layer_norm),
+    "AdaLayerNormZeroFwdOp": _of(_ada_layer_norm_zero),
     "BatchNormFwdOp": Peers(_batch_norm),
+    "FusedAddLayerNormFwdOp": _of(_fused_add_layer_norm),
+    "FusedAddRMSNormFwdOp": _of(_fused_add_rms_norm),
+    "GroupNormFwdOp": _of(_group_norm),
+    "InstanceNormFwdOp": _of(functional.instance_norm),
     "LayerNormFwdOp": Peers(_layer_norm),
     "RMSNormFwdOp": Peers(_rms_norm, _rms_norm_parts),
 }
