@@ -49,7 +49,8 @@ def test_graphs_are_found_again_and_never_mistaken(tmp_path: Path) -> None:
         caches = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path), "TORCHINDUCTOR_FX_GRAPH_CACHE": "1"}
         done = subprocess.run(
             [sys.executable, "-c", PROGRAMS, json.dumps(programs)],
-            env={**os.environ, **caches, "TORCHINDUCTOR_AUTOGRAD_CACHE": "1"},
+            # no CUDA device: a process that was forked cannot ask for one
+            env={**os.environ, **caches, "TORCHINDUCTOR_AUTOGRAD_CACHE": "1", "CUDA_VISIBLE_DEVICES": ""},
             capture_output=True,
             text=True,
             check=False,

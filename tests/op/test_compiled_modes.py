@@ -128,6 +128,10 @@ def asks(x: Tensor) -> Tensor:
 
 
 @NORM
+@pytest.mark.skipif(
+    torch.torch_version.TorchVersion(torch.__version__) < "2.12",
+    reason="dynamo before torch 2.12 ends a construction in compiled code with an internal error",
+)
 @pytest.mark.parametrize("function", [constructs, asks])
 def test_an_op_constructed_in_compiled_code(function: Callable[[Tensor], Tensor], tileops_device: torch.device) -> None:
     """fullgraph=True refuses the construction; without, the graph breaks there and every call is right."""

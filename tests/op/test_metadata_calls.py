@@ -100,7 +100,19 @@ def through(convert: Callable[[Tensor], Tensor], arguments: Arguments) -> Argume
     return converted, {name: convert(tensor) for name, tensor in buffers.items()}
 
 
-ANY_SHAPE = {"ReluFwdOp", "SumFwdOp", "SoftmaxFwdOp"}
+ANY_SHAPE = {
+    *("ReluFwdOp", "SoftmaxFwdOp"),
+    *(
+        "SumFwdOp",
+        "MeanFwdOp",
+        "AmaxFwdOp",
+        "AminFwdOp",
+        "AllFwdOp",
+        "AnyFwdOp",
+        "CountNonzeroFwdOp",
+        "VectorNormFwdOp",
+    ),
+}
 """The ops whose smallest case takes a tensor of any shape."""
 
 

@@ -21,7 +21,12 @@ def combine_over_lanes(operation, total, partial, slot, lane, lanes, count=1):
     """
     for i in T.unroll(count):
         for step in T.unroll(min(lanes, WARP).bit_length() - 1):
-            total[i] = combine(operation, total[i], T.shfl_xor(total[i], 1 << step))
+            if operation in ("amax", "amin"):
+                other = T.alloc_var(total.dtype)  # combine reads it more than once, and every lane must shuffle
+                other = T.shfl_xor(total[i], 1 << step)
+                total[i] = combine(operation, total[i], other)
+            else:
+                total[i] = combine(operation, total[i], T.shfl_xor(total[i], 1 << step))
     if lanes > WARP:
         if lane % WARP == 0:
             for i in T.unroll(count):

@@ -74,7 +74,7 @@ class ConstructionCheck:
             if name not in known:
                 known[name] = self._evaluate(self.signature.let[name], known, present)
         for rule in self.signature.shape_rules:
-            readable = free_names(rule.tree) <= known.keys() | _CONSTANTS | present.keys()
+            readable = free_names(rule.tree) <= {*known, *_CONSTANTS, *present}
             if readable and self._evaluate(rule, known, present) is not True:
                 raise self._broken(rule, known)
         indices = {name: value for name, value in known.items() if name not in values}

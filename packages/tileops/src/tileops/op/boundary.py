@@ -21,7 +21,7 @@ from torch.autograd.graph import increment_version
 from tileops.op.arguments import MISSING, is_meta_call, refuse_arguments
 from tileops.op.boundary_source import boundary_source, written_arguments
 from tileops.op.call import check_signature, empty_result, report, run_call
-from tileops.op.gradients import forward_only, in_forward_mode, refuse_tangents
+from tileops.op.gradients import exporting, forward_only, in_forward_mode, refuse_tangents
 from tileops.op.keys import instance
 from tileops.op.naming import operator_name
 
@@ -159,7 +159,7 @@ def _compile(source: str, op_name: str, plan: SignaturePlan, names: tuple[str, .
         "MISSING": MISSING,
         "Tensor": Tensor,
         "is_grad_enabled": torch.is_grad_enabled,
-        "is_exporting": torch.compiler.is_exporting,
+        "exporting": exporting,
         "strided": torch.strided,
         "in_forward_mode": in_forward_mode,
         "refuse_tangents": partial(refuse_tangents, op_name),

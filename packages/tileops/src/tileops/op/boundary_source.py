@@ -32,7 +32,7 @@ def boundary_source(plan: SignaturePlan) -> str:
         f"        refuse_arguments(({settled}), {'out' if buffered else 'None'}, excess, unknown)",
         "    if in_forward_mode():",
         f"        refuse_tangents(({settled}))",
-        f"    differentiate = is_grad_enabled() and ({_needs_gradient(required, optional)}) and not is_exporting()",
+        f"    differentiate = is_grad_enabled() and ({_needs_gradient(required, optional)}) and not exporting()",
     ]
     if len(plan.branches) == 1:
         return "\n".join([*lines, *_branch(plan, plan.branches[0], 0, "    "), ""])

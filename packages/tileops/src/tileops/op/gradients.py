@@ -34,6 +34,14 @@ def in_forward_mode() -> bool:
     return forward_ad._current_level >= 0
 
 
+def exporting() -> bool:
+    """Whether `torch.export` is at work.
+
+    As `torch.compiler.is_exporting`, which dynamo of torch 2.11 takes to be true of every compilation.
+    """
+    return torch.compiler._is_exporting_flag
+
+
 def refuse_tangents(op_name: str, tensors: Sequence[Tensor | None]) -> None:
     """Raise GradientError when one of the tensors carries a tangent, which an operator would drop in silence."""
     if any(tensor is not None and forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors):
