@@ -27,6 +27,9 @@ ARCHS: Final[Mapping[int, DeviceFacts]] = MappingProxyType(
 )
 """The architectures that programs are compiled for, each with the facts of a device that has it."""
 
+FIRST_AND_LAST: Final = (80, 90)
+"""The architectures that stand for the ones between."""
+
 
 @dataclass(frozen=True)
 class Target:
@@ -102,9 +105,11 @@ def targets() -> list[Target]:
 
 
 def one_dtype_each(all_targets: list[Target]) -> list[Target]:
-    """Return the targets of one dtype and one row for each op, kernel type, builder and architecture."""
+    """Return the targets of one dtype and one row for each op, kernel type, builder, and first or last architecture."""
     chosen: dict[tuple[str, str, str, int], list[Target]] = {}
     for target in all_targets:
+        if target.arch not in FIRST_AND_LAST:
+            continue
         group = chosen.setdefault((target.op, target.key, target.program.builder, target.arch), [])
         if not group or (target.dtype == group[0].dtype and _alike(target, group[0])):
             group.append(target)
