@@ -105,14 +105,20 @@ def targets() -> list[Target]:
 
 
 def one_dtype_each(all_targets: list[Target]) -> list[Target]:
-    """Return the targets of one dtype and one row for each op, kernel type, builder, and first or last architecture."""
-    chosen: dict[tuple[str, str, str, int], list[Target]] = {}
+    """Return targets of one dtype and one row: each op's variants on the last architecture, a program on the first.
+
+    On the last architecture they are chosen for each op, kernel type and builder, on the first for each kernel type and
+    builder.
+    """
+    first, last = FIRST_AND_LAST
+    chosen: dict[tuple[str, str, str], list[Target]] = {}
     for target in all_targets:
-        if target.arch not in FIRST_AND_LAST:
-            continue
-        group = chosen.setdefault((target.op, target.key, target.program.builder, target.arch), [])
-        if not group or (target.dtype == group[0].dtype and _alike(target, group[0])):
-            group.append(target)
+        if target.arch == last:
+            group = chosen.setdefault((target.op, target.key, target.program.builder), [])
+            if not group or (target.dtype == group[0].dtype and _alike(target, group[0])):
+                group.append(target)
+        elif target.arch == first:
+            chosen.setdefault(("", target.key, target.program.builder), [target])
     return [target for group in chosen.values() for target in group]
 
 
