@@ -10,7 +10,13 @@ from pathlib import Path
 from typing import Any
 
 SUITES = {"eager": "eager", "compile_contract": "compiled", "cuda_graph": "CUDA graph"}
-DTYPES = ("float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2", "int8", "int32", "int64", "bool")
+UNNAMED = "of the row"
+"""The dtype of a case whose name has none: its row says it."""
+DTYPES = (
+    *("float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2"),
+    *("uint8", "int8", "int16", "int32", "int64", "bool"),
+    UNNAMED,
+)
 
 
 @dataclass(frozen=True)
@@ -111,7 +117,7 @@ def _device(results: Mapping[str, Any]) -> str:
 
 
 def _dtype(case: str) -> str:
-    return next(dtype for dtype in DTYPES if case.endswith(f"-{dtype}"))
+    return next((dtype for dtype in DTYPES if case.endswith(f"-{dtype}")), UNNAMED)
 
 
 def _circumstances(results: Mapping[str, Any]) -> str:

@@ -95,6 +95,17 @@ def test_support_counts_the_cases_that_were_run(tmp_path: Path) -> None:
     assert "Taken on NVIDIA H200 (CUDA) with torch 2.11.0 at commit `0123456789ab`." in support
 
 
+@pytest.mark.parametrize(
+    ("case", "dtype"), [("odd-rows-int16", "int16"), ("odd-rows-uint8", "uint8"), ("one-position", "of the row")]
+)
+def test_the_dtype_of_a_case_stands_in_its_name_or_in_its_row(case: str, dtype: str, tmp_path: Path) -> None:
+    """Results of a case of any dtype, and of one that names none, have a row of their own."""
+    rows = [{"op": "SumFwdOp", "case": case, "outcome": "passed"}]
+    write(tmp_path, "eager-cuda.json", {"suite": "eager", "rows": rows})
+    support = text_of(page_of("SumFwdOp", tmp_path), "Support")
+    assert f"* - {dtype}\n  - NVIDIA H200 (CUDA)\n  - 1 of 1\n" in support
+
+
 def test_measured_times_join_the_workloads(tmp_path: Path) -> None:
     """A measured case shows its time, its share of a copy and its ratio to the best peer; the others show nothing."""
     own = {"name": "tileops", "seconds": 12.3e-6, "share_of_copy": 0.97, "ratio_to_best_peer": 0.88}
