@@ -78,7 +78,7 @@ def run_call(op: Op, inputs: Sequence[Tensor | None], out: Tensor | None = None,
         op._plan.check_result(record, result)  # 6: check the result
         if frame.completed or op.delegate_types:
             record = file_stages(op, record, frame.completed)
-    except Exception:
+    except Exception:  # undone and raised again; an interrupt is left alone, as the design's table of failures says
         _undo(frame)
         if len(frames) > 1:
             frames[-2].built.extend(frame.built)

@@ -35,7 +35,7 @@ class Reduction:
 class ReduceOp(Op):
     """An op whose manifest entry has the parameters `dim`, `keepdim` and perhaps `dtype`, and the input `x`.
 
-    A subclass says what it computes and writes its constructor.
+    A subclass says what it computes, and writes a constructor where its parameters are others.
     """
 
     kernel_types: ClassVar[Mapping[str, KernelType]] = REDUCE_KERNELS
@@ -47,7 +47,7 @@ class ReduceOp(Op):
 
     def __init__(
         self,
-        dim: int | Sequence[int] | None,
+        dim: int | Sequence[int] | None = None,
         keepdim: bool = False,
         *,
         dtype: torch.dtype | None = None,

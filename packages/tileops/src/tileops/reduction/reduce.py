@@ -29,16 +29,6 @@ class SumFwdOp(ReduceOp):
 
     reduction: ClassVar[Reduction] = Reduction("sum")
 
-    def __init__(
-        self,
-        dim: int | Sequence[int] | None = None,
-        keepdim: bool = False,
-        *,
-        dtype: torch.dtype | None = None,
-        target: str | None = None,
-    ) -> None:
-        super().__init__(dim, keepdim, dtype=dtype, target=target)
-
 
 class ProdFwdOp(ReduceOp):
     """The product of the elements of one axis.
@@ -82,16 +72,6 @@ class MeanFwdOp(ReduceOp):
     """
 
     reduction: ClassVar[Reduction] = Reduction("sum", gives="mean")
-
-    def __init__(
-        self,
-        dim: int | Sequence[int] | None = None,
-        keepdim: bool = False,
-        *,
-        dtype: torch.dtype | None = None,
-        target: str | None = None,
-    ) -> None:
-        super().__init__(dim, keepdim, dtype=dtype, target=target)
 
 
 class ExtremeOp(ReduceOp):
@@ -143,7 +123,22 @@ class AminFwdOp(ExtremeOp):
     reduction: ClassVar[Reduction] = Reduction("amin")
 
 
-class AllFwdOp(ReduceOp):
+class TruthOp(ReduceOp):
+    """A reduction of what is not zero to a truth, in which an empty list of axes reduces nothing."""
+
+    empty_list_reduces: ClassVar[bool] = False
+
+    def __init__(
+        self, dim: int | Sequence[int] | None = None, keepdim: bool = False, *, target: str | None = None
+    ) -> None:
+        super().__init__(dim, keepdim, target=target)
+
+    def result_dtype(self, dtype: torch.dtype) -> torch.dtype:  # noqa: ARG002 - the same for every dtype
+        """Truth."""
+        return torch.bool
+
+
+class AllFwdOp(TruthOp):
     """Whether no element of some axes is zero.
 
     x: any shape and layout; float16, bfloat16, float32, bool, int32 or int64. Returns a new contiguous tensor of bool
@@ -159,19 +154,9 @@ class AllFwdOp(ReduceOp):
     """
 
     reduction: ClassVar[Reduction] = Reduction("amin", of="nonzero")
-    empty_list_reduces: ClassVar[bool] = False
-
-    def __init__(
-        self, dim: int | Sequence[int] | None = None, keepdim: bool = False, *, target: str | None = None
-    ) -> None:
-        super().__init__(dim, keepdim, target=target)
-
-    def result_dtype(self, dtype: torch.dtype) -> torch.dtype:  # noqa: ARG002 - the same for every dtype
-        """Truth."""
-        return torch.bool
 
 
-class AnyFwdOp(ReduceOp):
+class AnyFwdOp(TruthOp):
     """Whether an element of some axes is not zero.
 
     x: any shape and layout; float16, bfloat16, float32, bool, int32 or int64. Returns a new contiguous tensor of bool
@@ -187,16 +172,6 @@ class AnyFwdOp(ReduceOp):
     """
 
     reduction: ClassVar[Reduction] = Reduction("amax", of="nonzero")
-    empty_list_reduces: ClassVar[bool] = False
-
-    def __init__(
-        self, dim: int | Sequence[int] | None = None, keepdim: bool = False, *, target: str | None = None
-    ) -> None:
-        super().__init__(dim, keepdim, target=target)
-
-    def result_dtype(self, dtype: torch.dtype) -> torch.dtype:  # noqa: ARG002 - the same for every dtype
-        """Truth."""
-        return torch.bool
 
 
 class CountNonzeroFwdOp(ReduceOp):
