@@ -40,12 +40,17 @@ def call(op: FusedOp, tensors: list[Tensor]) -> tuple[Tensor, Tensor]:
 
 
 def torch_norm(op: FusedOp, tensors: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """Return what torch gives for the sum in float64."""
-    wide = [tensor.double() for tensor in tensors]
+    """Return what torch gives for the sum in float64 on a CPU.
+
+    An infinite element makes the scale zero there, as the definition says; torch's CUDA function makes the row NaN.
+    """
+    device, wide = tensors[0].device, [tensor.cpu().double() for tensor in tensors]
     total = wide[0] + wide[1]
     if isinstance(op, FusedAddRMSNormFwdOp):
-        return functional.rms_norm(total, total.shape[-1:], wide[2], op.eps), total
-    return functional.layer_norm(total, total.shape[-1:], wide[2], wide[3], op.eps), total
+        y = functional.rms_norm(total, total.shape[-1:], wide[2], op.eps)
+    else:
+        y = functional.layer_norm(total, total.shape[-1:], wide[2], wide[3], op.eps)
+    return y.to(device), total.to(device)
 
 
 @both
