@@ -13,11 +13,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from tileops.elementwise import ReluFwdOp
 from tileops_testing.bench import BenchResult, HostTimer, Runner, Timing, measure_overhead
 from tileops_testing.bench.__main__ import main
 from tileops_testing.bench.overhead import operator_call
+from tileops_testing.bench.peers import Peers
 from tileops_testing.bench.timing import DeviceActivity, palindrome, seconds_per_call
 from tileops_testing.errors import CheckFailedError
+from tileops_testing.workload_cases import workload_cases
 
 from . import toys
 
@@ -187,3 +190,40 @@ def test_command_refuses_unknown_ops(capsys: pytest.CaptureFixture[str]) -> None
     """An op that does not exist ends the command with status 2 and the nearest name."""
     assert main(["RmsNormFwdOp"]) == 2
     assert "did you mean RMSNormFwdOp" in capsys.readouterr().err
+
+
+def test_each_row_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--first-dtype` measures a row in the first of its dtype cases alone."""
+    arguments = ["RMSNormFwdOp", "--device", "cpu", "--first-dtype", "--case", "qk-norm", "--output", str(tmp_path)]
+
+    assert main(arguments) == 0
+    (path,) = tmp_path.iterdir()
+    assert [result["case"] for result in json.loads(path.read_text())["results"]] == ["qk-norm-float16"]
+    capsys.readouterr()
+
+
+def test_a_case_that_is_wrong_ends_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is said at the end, the others are measured, and the command fails."""
+    peers = Peers(lambda case, _: {"wrong": lambda x, weight: 3 * x * weight} if "bfloat16" in case.label else {})
+    monkeypatch.setattr("tileops_testing.bench.__main__.peers_for", lambda *_: peers)
+    arguments = ["RMSNormFwdOp", "--device", "cpu", "--case", "8b-decode", "--output", str(tmp_path)]
+
+    assert main(arguments) == 1
+    (path,) = tmp_path.iterdir()
+    assert [result["case"] for result in json.loads(path.read_text())["results"]] == [
+        "llama-8b-decode-float16",
+        "llama-8b-decode-float32",
+    ]
+    assert "not measured: RMSNormFwdOp-llama-8b-decode-bfloat16: wrong: output 0: " in capsys.readouterr().err
+
+
+def test_compiling_ahead_says_what_went_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every case is named once, in whatever order, and one that could not run with its error; measuring goes on."""
+    arguments = ["ReluFwdOp", "--device", "cpu", "--ahead", "1", "--first-dtype", "--output", str(tmp_path)]
+
+    assert main(arguments) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert all(line.startswith("compiled ahead: ReluFwdOp-") for line in lines)
+    assert len(lines) == len({case.row for case in workload_cases(ReluFwdOp)})

@@ -33,6 +33,7 @@ class Case:
     Attributes:
         op: The op class, constructed with ``parameters`` by keyword.
         label: Tells this case from the op's others, for example ``llama-8b-prefill-float16``.
+        row: The label of the workload row that it is a case of, in one of the row's dtype cases.
         parameters: The construction parameters.
         sizes: The free sizes, those that a call decides and construction does not.
         inputs: The inputs by name, in signature order, for a choice of free sizes; None for one that is not passed.
@@ -55,6 +56,7 @@ class Case:
     steps: Mapping[str, int] = field(default_factory=dict)
     empty: Sizes | None = None
     device_parameter: str | None = None
+    row: str = ""
     seed: int = 0
 
     @property

@@ -77,6 +77,7 @@ def case_of_row(op: type[Op], entry: OpEntry, row: WorkloadRow, dtypes: Mapping[
     return Case(
         op=op,
         label=found.id,
+        row=row.label,
         parameters={name: _parameter(value) for name, value in found.parameters.items()},
         inputs=inputs,
         reference=reference,

@@ -11,17 +11,18 @@ from typing import Any, cast
 
 import torch
 
+from tileops.op.base import Op
+from tileops_testing.bench.ahead import compile_ahead
 from tileops_testing.bench.overhead import Overhead, measure_overhead, operator_call
-from tileops_testing.bench.peers import Peers, peers_for
+from tileops_testing.bench.peers import NO_PEERS, Peers, peers_for
 from tileops_testing.bench.report import BenchResult
 from tileops_testing.bench.runner import OWN_NAME, BenchOp, Runner
 from tileops_testing.cases import Case
 from tileops_testing.catalog import family_of, implemented_ops
-from tileops_testing.errors import SelectionError
+from tileops_testing.errors import CheckFailedError, KitError, SelectionError
 from tileops_testing.matrix import circumstances
 from tileops_testing.workload_cases import cases_of, workload_cases
 
-_NO_PEERS = Peers(lambda *_: {})
 _HOST_BYTES = 1 << 30
 """On CPU, a case whose inputs are larger than this is left out, with a line that says so."""
 
@@ -35,9 +36,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SelectionError as error:
         print(error, file=sys.stderr)
         return 2
-    for op in ops:
-        _measure(op.__name__, op, device, options)
-    return 0
+    chosen = {op.__name__: _chosen(op, device, options) for op in ops}
+    if options.ahead:
+        everything = [case for cases in chosen.values() for case in cases]
+        for done, problem in compile_ahead(everything, device, options.target, options.ahead):
+            print(f"compiled ahead: {done}{problem and f': {problem}'}", file=sys.stderr)
+    failed = [problem for name, cases in chosen.items() for problem in _measure(name, cases, device, options)]
+    for problem in failed:
+        print(f"not measured: {problem}", file=sys.stderr)
+    return 1 if failed else 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -46,6 +53,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--family", action="append", default=[], help="every op of a family (repeatable)")
     parser.add_argument("--device", help="cpu, cuda, cuda:1; cuda where there is one, else cpu")
     parser.add_argument("--case", default="", metavar="TEXT", help="only cases whose label contains TEXT")
+    parser.add_argument("--first-dtype", action="store_true", help="each row in the first of its dtype cases only")
+    parser.add_argument(
+        "--ahead", type=int, default=0, metavar="N", help="compile everything in N processes before measuring"
+    )
     parser.add_argument("--target", help="construct every op with this target")
     parser.add_argument("--overhead", action="store_true", help="measure the host time per call only")
     parser.add_argument("--extra", action="store_true", help="the kit's further shapes too, not workload rows alone")
@@ -56,26 +67,42 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _measure(name: str, op: Any, device: torch.device, options: argparse.Namespace) -> None:
-    peers = peers_for(name, family_of(name)) or _NO_PEERS
-    path = options.output / f"{name}-{'overhead-' if options.overhead else ''}{device}.json"
-    facts = circumstances(str(device), Path.cwd())
-    done = _earlier(path, facts) if options.resume else {}
-    cases = cases_of(op, small=False) if options.extra else workload_cases(op)
-    for case in cases:
-        if options.case not in case.label or case.label in done:
+def _chosen(op: type[Op], device: torch.device, options: argparse.Namespace) -> list[Case]:
+    """The cases to measure; one that is too large for a CPU is left out, and said to be."""
+    found: dict[str, Case] = {}
+    for case in cases_of(op, small=False) if options.extra else workload_cases(op):
+        if options.case not in case.label:
             continue
         if device.type == "cpu" and _input_bytes(case) > _HOST_BYTES:
             print(f"{case.id}: not run: its inputs take more than {_HOST_BYTES >> 30} GiB")
             continue
-        measure = _host_overhead if options.overhead else _compare
-        result = measure(case, peers, device, options.target)
+        found.setdefault(case.row if options.first_dtype else case.label, case)
+    return list(found.values())
+
+
+def _measure(name: str, cases: Sequence[Case], device: torch.device, options: argparse.Namespace) -> list[str]:
+    """Measure the cases of one op, keeping the results after each; return why cases have none."""
+    peers = peers_for(name, family_of(name)) or NO_PEERS
+    path = options.output / f"{name}-{'overhead-' if options.overhead else ''}{device}.json"
+    facts = circumstances(str(device), Path.cwd())
+    done = _earlier(path, facts) if options.resume else {}
+    measure = _host_overhead if options.overhead else _compare
+    failed: list[str] = []
+    for case in cases:
+        if case.label in done:
+            continue
+        try:
+            result = measure(case, peers, device, options.target)
+        except (CheckFailedError, KitError) as error:
+            failed.append(str(error))
+            continue
         print(result.render())
         done[case.label] = result.to_dict()
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps({**facts, "results": list(done.values())}, indent=1) + "\n", encoding="utf-8")
     if done:
         print(f"written to {path}")
+    return failed
 
 
 def _compare(case: Case, peers: Peers, device: torch.device, target: str | None) -> BenchResult:

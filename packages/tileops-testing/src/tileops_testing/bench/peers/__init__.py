@@ -12,7 +12,7 @@ import torch
 from tileops_testing.cases import Case, Inputs
 from tileops_testing.subject import SubjectOp
 
-__all__ = ["Peers", "no_parts", "peers_for"]
+__all__ = ["NO_PEERS", "Peers", "no_parts", "peers_for"]
 
 
 def no_parts(op: SubjectOp, inputs: Inputs) -> Mapping[str, Callable[[], object]]:
@@ -32,6 +32,10 @@ class Peers:
 
     implementations: Callable[[Case, torch.device], Mapping[str, Callable[..., object]]]
     parts: Callable[[SubjectOp, Inputs], Mapping[str, Callable[[], object]]] = no_parts
+
+
+NO_PEERS = Peers(lambda *_: {})
+"""The peers of an op that has none."""
 
 
 def peers_for(op: str, family: str) -> Peers | None:
