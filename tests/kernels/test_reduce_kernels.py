@@ -18,8 +18,17 @@ from tileops_kernels.build.program import Program
 from tileops_kernels.devices import DeviceFacts
 from tileops_kernels.errors import NoImplementationError
 from tileops_kernels.reduction import REDUCE_KERNELS, Operation, ReduceCall, reduce_kernels
-from tileops_kernels.reduction.launches import ColumnSettings, column_settings, vector_width
-from tileops_kernels.reduction.reduce import ReduceCPUKernel, ReduceKernel, RowSettings, Step, row_settings
+from tileops_kernels.reduction.launches import ColumnSettings, vector_width
+from tileops_kernels.reduction.passes import Pass
+from tileops_kernels.reduction.reduce import (
+    ReduceCPUKernel,
+    ReduceKernel,
+    RowSettings,
+    Step,
+    column_settings,
+    row_settings,
+    settings_of,
+)
 
 HOPPER = DeviceFacts(arch=90, sm_count=132, smem_budget=232448)
 CPU = torch.device("cpu")
@@ -61,11 +70,15 @@ def test_every_kernel_type_is_registered() -> None:
 @pytest.mark.parametrize(
     ("reduced", "vector", "expected"),
     [
-        (1, 1, RowSettings(vector=1, lanes=4, rows=32, unroll=4)),
-        (128, 8, RowSettings(vector=8, lanes=4, rows=32, unroll=4)),
-        (136, 8, RowSettings(vector=8, lanes=32, rows=4, unroll=4)),
-        (4096, 8, RowSettings(vector=8, lanes=256, rows=1, unroll=4)),
-        (257, 1, RowSettings(vector=1, lanes=256, rows=1, unroll=4)),
+        (1, 1, RowSettings(vector=1, lanes=1, rows=128, unroll=2)),
+        (16, 8, RowSettings(vector=8, lanes=1, rows=128, unroll=2)),
+        (24, 8, RowSettings(vector=8, lanes=4, rows=32, unroll=8)),
+        (256, 8, RowSettings(vector=8, lanes=4, rows=32, unroll=8)),
+        (264, 8, RowSettings(vector=8, lanes=32, rows=4, unroll=8)),
+        (2048, 8, RowSettings(vector=8, lanes=32, rows=4, unroll=8)),
+        (4096, 8, RowSettings(vector=8, lanes=64, rows=2, unroll=8)),
+        (4104, 8, RowSettings(vector=8, lanes=256, rows=1, unroll=4)),
+        (513, 1, RowSettings(vector=1, lanes=256, rows=1, unroll=4)),
     ],
 )
 def test_row_settings(reduced: int, vector: int, expected: RowSettings) -> None:
@@ -74,16 +87,24 @@ def test_row_settings(reduced: int, vector: int, expected: RowSettings) -> None:
 
 
 def test_column_settings() -> None:
-    """A thread has a vector of columns to itself where columns are many or short."""
-    alone, shared = ColumnSettings(8, across=256, down=1, unroll=4), ColumnSettings(8, across=32, down=8, unroll=4)
-    assert column_settings(4096, 2048, 8, 132) == shared
-    assert column_settings(4096, 15, 8, 132) == alone
-    assert column_settings(512 * 132 * 8, 2048, 8, 132) == alone
+    """A thread has a vector of columns to itself where they are many or short; of few, many share one."""
+    alone, few = ColumnSettings(8, across=256, down=1, unroll=4), ColumnSettings(8, across=4, down=128, unroll=8)
+    assert column_settings(512, 2048, 8, 132) == few
+    assert column_settings(64 * 132 - 1, 2048, 8, 132) == few
+    assert column_settings(64 * 132, 2048, 8, 132) == ColumnSettings(8, across=32, down=8, unroll=8)
+    assert column_settings(512, 15, 8, 132) == alone
+    assert column_settings(512 * 132, 2048, 8, 132) == alone
+
+
+def test_settings_are_those_of_a_part() -> None:
+    """Where a slice has several results, a row is as long as a part, and columns are as many as parts make them."""
+    assert settings_of(Pass(4, 1 << 16, 1, parts=16), 8, 132) == row_settings(4096, 8)
+    assert settings_of(Pass(1, 1 << 16, 256, parts=33), 8, 132) == column_settings(32 * 33, 1 << 16, 8, 132)
 
 
 def test_vector_width() -> None:
-    """An access is 16 bytes and at most eight elements, where it divides the length."""
-    for dtype, expected in ((torch.float32, 4), (torch.float16, 8), (torch.int8, 8), (torch.int64, 2)):
+    """An access is 16 bytes where that divides the length."""
+    for dtype, expected in ((torch.float32, 4), (torch.float16, 8), (torch.int8, 16), (torch.int64, 2)):
         assert vector_width(64, dtype) == expected
         assert vector_width(63, dtype) == 1
 
@@ -227,7 +248,7 @@ class Launches:
 
         def run(x: Tensor, y: Tensor) -> None:
             self.given.append((x, y))
-            y.copy_(x.double().sum((1, 2) if rows else 1))
+            y.zero_().select(1, 0).copy_(x.double().sum((1, 2) if rows else 1))
 
         return run
 
@@ -251,7 +272,10 @@ class Launches:
 def test_launches_get_packed_views(
     shape: tuple[int, ...], axes: tuple[int, ...], offset: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the shape and offset of x, programs get packed views whose accesses are aligned; one is the result."""
+    """Whatever the shape and offset of x, programs get packed views whose accesses are aligned; one is the result.
+
+    The first part of each slice stands for all.
+    """
     launches = Launches(monkeypatch)
     kernel = ReduceKernel(cuda_call(torch.float32))
     flat = torch.ones(torch.Size(shape).numel() + 4)
@@ -296,7 +320,7 @@ def test_no_elements_launch_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_offsets_are_wide_and_accesses_whole(rows: bool) -> None:
     """Offsets are computed in 64 bits and elements read 16 bytes at a time."""
     kernel = ReduceKernel(cuda_call())
-    settings = row_settings(4096, 8) if rows else column_settings(4096, 2048, 8, 132)
+    settings = row_settings(4096, 8) if rows else column_settings(512, 2048, 8, 132)
     text = cuda.cross_compile(kernel.program(kernel.first, settings), arch=90)
 
     assert re.search(r"= \*\(uint4\*\)\(X \+ .*\(int64_t\)blockIdx\.x", text)

@@ -14,7 +14,7 @@ from tileops_kernels.reduction.passes import Pass, Spread, passes
 
 TOGETHER = Spread(slices=1, columns=None, part=1 << 40, width=1)
 """A device that spreads nothing."""
-HOPPER = Spread(slices=4 * 132, columns=1024 * 132, part=4096, width=256)
+HOPPER = Spread(slices=4 * 132, columns=32 * 132, part=4096, width=256, dealing=True)
 TWO_THREADS = Spread(slices=2, columns=None, part=16384, width=256)
 
 
@@ -43,11 +43,12 @@ def test_runs_of_axes(shape: tuple[int, ...], axes: tuple[int, ...], expected: l
     ("shape", "axes", "spread", "expected"),
     [
         ((2048, 4096), (1,), HOPPER, [Pass(2048, 4096, 1)]),
-        ((64, 32768), (1,), HOPPER, [Pass(512, 4096, 1), Pass(64, 8, 1)]),
-        ((4, 102400), (1,), HOPPER, [Pass(100, 4096, 1), Pass(4, 25, 1)]),
-        ((2048, 4096), (0,), HOPPER, [Pass(64, 32, 4096), Pass(1, 64, 4096)]),
+        ((64, 32768), (1,), HOPPER, [Pass(64, 32768, 1, parts=8), Pass(64, 8, 1)]),
+        ((4, 102400), (1,), HOPPER, [Pass(4, 102400, 1, parts=25), Pass(4, 25, 1)]),
+        ((2048, 4096), (0,), HOPPER, [Pass(1, 2048, 4096)]),
+        ((65536, 512), (0,), HOPPER, [Pass(1, 65536, 512, parts=8), Pass(1, 8, 512)]),
         ((4096, 2), (0,), HOPPER, [Pass(1, 32, 256), Pass(1, 128, 2)]),
-        ((100_003,), (0,), HOPPER, [Pass(1, 100_003, 1)]),
+        ((100_003,), (0,), HOPPER, [Pass(1, 100_003, 1, parts=24), Pass(1, 24, 1)]),
         ((2048, 4096), (1,), TWO_THREADS, [Pass(2048, 4096, 1)]),
         ((2048, 4096), (0,), TWO_THREADS, [Pass(2, 1024, 4096), Pass(1, 2, 4096)]),
         ((1 << 20,), (0,), TWO_THREADS, [Pass(2, 1 << 19, 1), Pass(1, 2, 1)]),
@@ -55,7 +56,7 @@ def test_runs_of_axes(shape: tuple[int, ...], axes: tuple[int, ...], expected: l
     ],
 )
 def test_spread(shape: tuple[int, ...], axes: tuple[int, ...], spread: Spread, expected: list[Pass]) -> None:
-    """Few long slices are split at a divisor, narrow columns are laid side by side, and short work stays whole."""
+    """Few long slices are split, into slices at a divisor; narrow columns lie side by side, and short work stays whole."""
     assert list(passes(shape, axes, spread)) == expected
 
 
@@ -66,14 +67,20 @@ SHAPES = some.lists(some.sampled_from([1, 2, 3, 5, 16, 34]), max_size=5).filter(
 
 @given(shape=SHAPES, chosen=some.lists(some.booleans(), min_size=5, max_size=5), slices=some.integers(1, 2000))
 @pytest.mark.parametrize("columns", [None, 3000])
-def test_passes_reduce_what_was_asked(shape: list[int], chosen: list[bool], slices: int, columns: int | None) -> None:
+@pytest.mark.parametrize("dealing", [False, True])
+def test_passes_reduce_what_was_asked(
+    shape: list[int], chosen: list[bool], slices: int, columns: int | None, dealing: bool
+) -> None:
     """Run one after another on any shape and axes, the passes give the sums of those axes in row-major order."""
     axes = tuple(axis for axis in range(len(shape)) if chosen[axis])
     x = torch.arange(math.prod(shape)).reshape(shape)
     rest = x
-    for each in passes(tuple(shape), axes, Spread(slices=slices, columns=columns, part=8, width=16)):
+    spread = Spread(slices=slices, columns=columns, part=8, width=16, dealing=dealing)
+    for each in passes(tuple(shape), axes, spread):
         assert each.outer * each.reduced * each.inner == rest.numel()
-        rest = rest.reshape(each.outer, each.reduced, each.inner).sum(1)
+        assert dealing or each.parts == 1
+        slices_of = rest.reshape(each.outer, each.reduced, each.inner)
+        rest = torch.stack([slices_of[:, part :: each.parts].sum(1) for part in range(each.parts)], 1)
     expected = x.sum(axes) if axes else x
     assert torch.equal(rest.reshape(expected.shape), expected)
 
@@ -83,4 +90,4 @@ def test_the_first_pass_reads_everything_and_leaves_little() -> None:
     for shape, axis in itertools.product([(4096, 3), (1 << 20,), (7, 4096, 5), (2, 1 << 15)], (0, -1)):
         done = passes(shape, (axis % len(shape),), HOPPER)
         assert done[0].outer * done[0].reduced * done[0].inner == math.prod(shape)
-        assert len(done) == 1 or done[0].reduced >= 16
+        assert len(done) == 1 or done[0].reduced >= 16 * done[0].parts

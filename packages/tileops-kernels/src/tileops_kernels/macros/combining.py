@@ -11,13 +11,13 @@ met, and a row of nothing but minus infinity still gives NaN, as zero divided by
 
 
 def identity(operation, dtype):
-    """The value of `dtype`, float32 or int64, that `operation` leaves every value unchanged by."""
+    """The value of `dtype`, float32, int32 or int64, that `operation` leaves every value unchanged by."""
     if operation == "amax":
         return -T.infinity("float32") if dtype == "float32" else T.min_value(dtype)
     if operation == "amin":
         return T.infinity("float32") if dtype == "float32" else T.max_value(dtype)
     values = {"sum": 0, "prod": 1, "max": LOWEST}
-    return T.cast(values[operation], dtype) if dtype == "int64" else T.float32(values[operation])
+    return T.float32(values[operation]) if dtype == "float32" else T.cast(values[operation], dtype)
 
 
 def combine(operation, first, second):
@@ -37,6 +37,11 @@ def combine(operation, first, second):
 def accumulator(through):
     """The dtype in which elements of `through` are combined."""
     return "float32" if "float" in through else "int64"
+
+
+def own(of, through):
+    """The dtype in which a block combines what it reads: of truths, whose number fits, one that costs less."""
+    return "int32" if of == "nonzero" and accumulator(through) == "int64" else accumulator(through)
 
 
 def widened(value, source, through):
@@ -65,7 +70,7 @@ def magnitude(of, value):
 def contribution(of, value, source, through):
     """What `value` of dtype `source` contributes: itself, `nonzero`, its `absolute` value or its `square`."""
     if of == "nonzero":
-        return counted(value, source, accumulator(through))
+        return counted(value, source, own(of, through))
     return magnitude(of, widened(value, source, through))
 
 

@@ -22,7 +22,7 @@ INTEGERS = {
 }
 """The other dtypes whose elements can be combined."""
 
-WIDEST = 8
+WIDEST = 16
 """The most elements of one access, each of which is an accumulator of its own."""
 
 

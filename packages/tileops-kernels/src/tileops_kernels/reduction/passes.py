@@ -15,11 +15,12 @@ FEW = 4
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One reduction of a contiguous `[outer, reduced, inner]` to `[outer, inner]`."""
+    """One reduction of a contiguous `[outer, reduced, inner]` to `[outer, parts, inner]`."""
 
     outer: int
     reduced: int
     inner: int
+    parts: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +29,15 @@ class Spread:
 
     A pass is split until it has `slices` outer slices, or `columns` results where columns of a slice are spread too
     (None where they stay together), but not into parts of fewer than `part` elements. Columns that together are
-    narrower than `width` are laid side by side.
+    narrower than `width` are laid side by side. Parts are slices of their own, equally long, unless the programs of the
+    device are `dealing` and give each slice several results.
     """
 
     slices: int
     columns: int | None
     part: int
     width: int
+    dealing: bool = False
 
 
 @lru_cache(maxsize=4096)
@@ -75,16 +78,22 @@ def _split(whole: Pass, spread: Spread) -> tuple[Pass, ...]:
     most = reduced // SHORT
     if 1 < inner < spread.width and (beside := _divisor(reduced, -(-spread.width // inner), most)) > 1:
         return *_split(Pass(outer, reduced // beside, beside * inner), spread), Pass(outer, beside, inner)
+    aim = spread.slices if inner == 1 or spread.columns is None else spread.columns
+    results = outer if inner == 1 or spread.columns is None else outer * inner
     if outer * reduced * inner <= FEW * spread.part:
         wanted = 1
-    elif inner == 1 or spread.columns is None:
-        wanted = -(-spread.slices // outer)
+    elif spread.dealing:
+        wanted = aim // results
     else:
-        wanted = -(-spread.columns // (outer * inner))
-    parts = _divisor(reduced, min(wanted, reduced * inner // spread.part), most)
-    if parts == 1:
-        return (whole,)
-    return Pass(outer * parts, reduced // parts, inner), Pass(outer, parts, inner)
+        wanted = -(-aim // results)
+    wanted = min(wanted, reduced * inner // spread.part)
+    if spread.dealing:
+        parts = max(min(wanted, most), 1)
+        first = Pass(outer, reduced, inner, parts)
+    else:
+        parts = _divisor(reduced, wanted, most)
+        first = Pass(outer * parts, reduced // parts, inner)
+    return (first,) if parts == 1 else (first, Pass(outer, parts, inner))
 
 
 def _divisor(value: int, wanted: int, most: int) -> int:

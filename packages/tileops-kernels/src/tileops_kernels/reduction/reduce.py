@@ -24,7 +24,6 @@ from tileops_kernels.reduction.launches import (
     WIDEST,
     ColumnSettings,
     bare,
-    column_settings,
     columns_view,
     rows_view,
     spelled,
@@ -51,22 +50,37 @@ class RowSettings:
 
 Settings: TypeAlias = RowSettings | ColumnSettings
 
+ROWS = ((2, 1, 128, 2), (32, 4, 32, 8), (256, 32, 4, 8), (512, 64, 2, 8))
+"""Vectors that a row has at most, lanes, rows of a block and accesses at a time of the programs of rows."""
+
 
 def row_settings(reduced: int, vector: int) -> RowSettings:
-    """Four threads for the shortest rows, a warp for rows of up to eight accesses a thread, else a block."""
+    """Lanes for eight accesses each, a lane for one or two, and for rows of more than eight of 64 lanes a block."""
     vectors = reduced // vector
-    if vectors <= 16:
-        return RowSettings(vector=vector, lanes=4, rows=32, unroll=4)
-    if vectors <= 256:
-        return RowSettings(vector=vector, lanes=32, rows=4, unroll=4)
+    for longest, lanes, rows, unroll in ROWS:
+        if vectors <= longest:
+            return RowSettings(vector=vector, lanes=lanes, rows=rows, unroll=unroll)
     return RowSettings(vector=vector, lanes=256, rows=1, unroll=4)
+
+
+def column_settings(vectors: int, reduced: int, vector: int, sm_count: int) -> ColumnSettings:
+    """A thread for each of `vectors` vectors where they are plenty or short; else as many share one as fill the device.
+
+    Four vectors of a row are the least that memory hands over at once.
+    """
+    if reduced < 16 or vectors >= 512 * sm_count:
+        return ColumnSettings(vector=vector, across=256, down=1, unroll=4)
+    if vectors >= 64 * sm_count:
+        return ColumnSettings(vector=vector, across=32, down=8, unroll=8)
+    return ColumnSettings(vector=vector, across=4, down=128, unroll=8)
 
 
 def settings_of(each: Pass, vector: int, sm_count: int) -> Settings:
     """The launch settings of one pass whose elements are read `vector` at a time."""
     if each.inner == 1:
-        return row_settings(each.reduced, vector)
-    return column_settings(each.outer * each.inner, each.reduced, vector, sm_count)
+        return row_settings(each.reduced // each.parts, vector)
+    vectors = each.outer * each.inner // vector
+    return column_settings(vectors * each.parts, each.reduced // each.parts, vector, sm_count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +128,7 @@ class _PassesKernel(Kernel[ReduceCall], ReduceFwdInterface):
         source, result = (tensor.view(torch.uint8) if tensor.dtype is torch.bool else tensor for tensor in (x, y))
         step, count = self.first, [x.numel() / y.numel()] if call.gives == "mean" else []
         for each in planned[:-1]:
-            target = torch.empty(each.outer * each.inner, dtype=self._wide, device=x.device)
+            target = torch.empty(each.outer * each.parts * each.inner, dtype=self._wide, device=x.device)
             self.run(each, replace(step, target=self._wide_name, gives="total"), source, target, [])
             source, step = target, self.later
         self.run(planned[-1], step, source, result, count)
@@ -144,7 +158,7 @@ class ReduceKernel(_PassesKernel):
 
     def __init__(self, call: ReduceCall) -> None:
         super().__init__(call)
-        self._spread = Spread(slices=4 * call.sm_count, columns=1024 * call.sm_count, part=4096, width=256)
+        self._spread = Spread(slices=4 * call.sm_count, columns=32 * call.sm_count, part=4096, width=256, dealing=True)
         self._loaded: dict[tuple[Step, Settings], cuda.CUDAFunction] = {}
 
     def programs(self) -> Sequence[Program]:
@@ -152,8 +166,9 @@ class ReduceKernel(_PassesKernel):
         found: list[Program] = []
         for step in self.steps():
             for vector in (min(WIDEST, ACCESS_BYTES // getattr(torch, step.source).itemsize), 1):
-                found += (self.program(step, row_settings(length * vector, vector)) for length in (1, 17, 257))
-                found += (self.program(step, column_settings(32, reduced, vector, 1)) for reduced in (1, 16))
+                lengths = [*(longest for longest, *_ in ROWS), ROWS[-1][0] + 1]
+                found += (self.program(step, row_settings(length * vector, vector)) for length in lengths)
+                found += (self.program(step, column_settings(count, 16, vector, 1)) for count in (1, 64, 512))
         return tuple(found)
 
     def program(self, step: Step, settings: Settings) -> Program:
@@ -163,7 +178,7 @@ class ReduceKernel(_PassesKernel):
         return Program.of(_CUDA_PROGRAMS, builder, **arguments)
 
     def spread(self) -> Spread:
-        """Four blocks of rows on each multiprocessor, or 1024 columns."""
+        """Four blocks of rows on each multiprocessor, or one of columns."""
         return self._spread
 
     def forward(self, x: Tensor, axes: Sequence[int]) -> Tensor:
@@ -173,14 +188,14 @@ class ReduceKernel(_PassesKernel):
 
     def run(self, each: Pass, step: Step, source: Tensor, target: Tensor, count: Sequence[float]) -> None:
         """Launch one pass."""
-        outer, reduced, inner = each.outer, each.reduced, each.inner
+        outer, reduced, inner, parts = each.outer, each.reduced, each.inner, each.parts
         vector = vector_width(reduced if inner == 1 else inner, source.dtype)
         settings = settings_of(each, vector, self.call.sm_count)
         run = self._loaded.get((step, settings)) or self._load(step, settings)
         if inner == 1:
-            run(rows_view(source, outer, reduced, vector), target.as_strided((outer,), (1,)), *count)
+            run(rows_view(source, outer, reduced, vector), target.view(outer, parts), *count)
         else:
-            results = rows_view(target, outer, inner, vector)
+            results = columns_view(target, outer, parts, inner, vector)
             run(columns_view(source, outer, reduced, inner, vector), results, *count)
 
     def _load(self, step: Step, settings: Settings) -> cuda.CUDAFunction:

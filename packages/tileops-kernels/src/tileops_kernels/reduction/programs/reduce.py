@@ -1,23 +1,30 @@
 """Reductions on CUDA: rows that lie together, and columns that lie side by side.
 
-Elements are rounded to `through`, widened to an accumulator (float32, or int64 for integers) and combined by
-`operation`; `of` says what an element contributes, `gives` what becomes of the whole. The result is rounded once to
-`target`. A mean has one more parameter, the number of elements. Every size is dynamic and offsets are 64 bits wide.
+Elements are rounded to `through`, widened and combined by `operation`; `of` says what an element contributes, `gives`
+what becomes of the whole. A block combines in float32, in int64 for integers, or in int32 for truths, of which it reads
+fewer than that counts. The result is rounded once to `target`. A mean has one more parameter, the number of elements.
+Every size is dynamic and offsets are 64 bits wide.
 """
 
 import tilelang.language as T  # noqa: N812
 
-from tileops_kernels.macros.combining import accumulator, combine, contribution, identity, outcome, reduction
+from tileops_kernels.macros.combining import combine, contribution, identity, outcome, own, reduction
 from tileops_kernels.macros.cuda_rows import combine_over_lanes, warps_of
 
 
-def reduce_rows(operation, of, gives, source, through, target, vector, lanes, rows, unroll):
-    """Each row to one value; parameters X (outer, vectors, vector), Y (outer,).
+def dealt(chunks, part, parts):
+    """How many of the chunks, at least one, go to one part."""
+    return T.truncdiv(chunks - part + parts - 1, parts)
 
-    A block of `rows * lanes` threads takes `rows` rows; a thread reads `unroll` vectors before it combines them.
+
+def reduce_rows(operation, of, gives, source, through, target, vector, lanes, rows, unroll):
+    """Each row to one value, or to one for each of several parts.
+
+    Parameters X (outer, vectors, vector), Y (outer, parts). A block of `rows * lanes` threads takes `rows` rows; a
+    thread reads `unroll` vectors before it combines them. Chunks of `lanes * unroll` vectors go to the parts in turn.
     """
-    outer, vectors = T.dynamic("outer", "int64"), T.dynamic("vectors", "int64")
-    wide = accumulator(through)
+    outer, vectors, parts = T.dynamic("outer", "int64"), T.dynamic("vectors", "int64"), T.dynamic("parts", "int64")
+    wide = own(of, through)
 
     @T.macro
     def read_chunk(X, row, lane, c, x):
@@ -36,7 +43,7 @@ def reduce_rows(operation, of, gives, source, through, target, vector, lanes, ro
 
     @T.macro
     def body(X, Y, count):
-        with T.Kernel(T.ceildiv(outer, rows), threads=rows * lanes) as block:
+        with T.Kernel(T.ceildiv(outer, rows), parts, threads=rows * lanes) as (block, part):
             thread = T.get_thread_binding(0)
             slot, lane = thread // lanes, thread % lanes
             row = T.cast(block, "int64") * rows + slot
@@ -45,26 +52,28 @@ def reduce_rows(operation, of, gives, source, through, target, vector, lanes, ro
             partial = T.alloc_shared((rows, warps_of(lanes)), wide)
             for v in T.unroll(vector):
                 totals[v] = identity(operation, wide)
-            for c in T.serial(T.ceildiv(vectors, lanes * unroll)):
-                read_chunk(X, row, lane, c, x)
-                combine_chunk(row, lane, c, x, totals)
+            for c in T.serial(dealt(T.ceildiv(vectors, lanes * unroll), part, parts)):
+                read_chunk(X, row, lane, c * parts + part, x)
+                combine_chunk(row, lane, c * parts + part, x, totals)
             for v in T.unroll(vector - 1):
                 totals[0] = combine(operation, totals[0], totals[v + 1])
             combine_over_lanes(operation, totals, partial, slot, lane, lanes)
             if row < outer and lane == 0:
-                Y[row] = T.cast(outcome(gives, totals[0], count), target)
+                Y[row, part] = T.cast(outcome(gives, totals[0], count), target)
 
-    return reduction(body, gives, source, (outer, vectors, vector), target, (outer,))
+    return reduction(body, gives, source, (outer, vectors, vector), target, (outer, parts))
 
 
 def reduce_columns(operation, of, gives, source, through, target, vector, across, down, unroll):
-    """Each column to one value; parameters X (outer, reduced, vectors, vector), Y (outer, vectors, vector).
+    """Each column to one value, or to one for each of several parts.
 
-    Threads run over the vectors of all outer slices, `across` of them in a block; `down` threads share a vector and
-    read `unroll` of its rows at a time.
+    Parameters X (outer, reduced, vectors, vector), Y (outer, parts, vectors, vector). Threads run over the vectors of
+    all outer slices, `across` of them in a block; `down` threads, a power of two, share a vector and read `unroll` of
+    its rows at a time. Chunks of `down * unroll` rows go to the parts in turn.
     """
     outer, reduced, vectors = T.dynamic("outer", "int64"), T.dynamic("reduced", "int64"), T.dynamic("vectors", "int64")
-    wide = accumulator(through)
+    parts = T.dynamic("parts", "int64")
+    wide = own(of, through)
 
     @T.macro
     def combine_rows(X, place, j, first, x, totals):
@@ -78,8 +87,19 @@ def reduce_columns(operation, of, gives, source, through, target, vector, across
                     totals[v] = combine(operation, totals[v], contribution(of, x[k, v], source, through))
 
     @T.macro
+    def combine_slots(partial, slot, lane, totals):
+        for v in T.unroll(vector):
+            partial[v, slot, lane] = totals[v]
+        for step in T.unroll(down.bit_length() - 1):
+            T.sync_threads()
+            if slot < down >> (step + 1):
+                for v in T.unroll(vector):
+                    totals[v] = combine(operation, totals[v], partial[v, slot + (down >> (step + 1)), lane])
+                    partial[v, slot, lane] = totals[v]
+
+    @T.macro
     def body(X, Y, count):
-        with T.Kernel(T.ceildiv(outer * vectors, across), threads=across * down) as block:
+        with T.Kernel(T.ceildiv(outer * vectors, across), parts, threads=across * down) as (block, part):
             thread = T.get_thread_binding(0)
             slot, lane = thread // across, thread % across
             index = T.cast(block, "int64") * across + lane
@@ -87,23 +107,17 @@ def reduce_columns(operation, of, gives, source, through, target, vector, across
             x = T.alloc_local((unroll, vector), source)
             y = T.alloc_local((vector,), target)
             totals = T.alloc_local((vector,), wide)
-            partial = T.alloc_shared((down, across, vector), wide)
+            partial = T.alloc_shared((vector, down, across), wide)
             for v in T.unroll(vector):
                 totals[v] = identity(operation, wide)
-            for c in T.serial(T.ceildiv(reduced, down * unroll)):
-                combine_rows(X, place, j, c * (down * unroll) + slot, x, totals)
+            for c in T.serial(dealt(T.ceildiv(reduced, down * unroll), part, parts)):
+                combine_rows(X, place, j, (c * parts + part) * (down * unroll) + slot, x, totals)
             if down > 1:
-                for v in T.unroll(vector):
-                    partial[slot, lane, v] = totals[v]
-                T.sync_threads()
-                if slot == 0:
-                    for other in T.serial(down - 1):
-                        for v in T.unroll(vector):
-                            totals[v] = combine(operation, totals[v], partial[other + 1, lane, v])
+                combine_slots(partial, slot, lane, totals)
             if slot == 0 and place < outer:
                 for v in T.unroll(vector):
                     y[v] = T.cast(outcome(gives, totals[v], count), target)
                 for v in T.vectorized(vector):
-                    Y[place, j, v] = y[v]
+                    Y[place, part, j, v] = y[v]
 
-    return reduction(body, gives, source, (outer, reduced, vectors, vector), target, (outer, vectors, vector))
+    return reduction(body, gives, source, (outer, reduced, vectors, vector), target, (outer, parts, vectors, vector))
