@@ -56,7 +56,7 @@ def test_runs_of_axes(shape: tuple[int, ...], axes: tuple[int, ...], expected: l
     ],
 )
 def test_spread(shape: tuple[int, ...], axes: tuple[int, ...], spread: Spread, expected: list[Pass]) -> None:
-    """Few long slices are split, into slices at a divisor; narrow columns lie side by side, and short work stays whole."""
+    """Few long slices are split, into slices at a divisor; narrow columns lie side by side; short work stays whole."""
     assert list(passes(shape, axes, spread)) == expected
 
 

@@ -44,7 +44,24 @@ def lower_to_c(tilelang: ModuleType, prim_func: Any) -> tuple[str, list[str]]:
 
 def compile_for_cuda(tilelang: ModuleType, prim_func: Any, arch: str) -> Any:
     """The TileLang kernel of `prim_func` for `arch` ("sm_90a"), from TileLang's cache or compiled by nvcc."""
-    return tilelang.compile(prim_func, target={"kind": "cuda", "arch": arch}, execution_backend="tvm_ffi")
+    return tilelang.compile(
+        prim_func,
+        target={"kind": "cuda", "arch": arch},
+        execution_backend="tvm_ffi",
+        pass_configs={getattr(tilelang.PassConfigKey, name): True for name in _UNWANTED_CHECKS & _keys(tilelang)},
+    )
+
+
+_UNWANTED_CHECKS = {"TL_DISABLE_BUFFER_INIT_CHECK"}
+"""TileLang's switches for checks that our programs fail without being wrong.
+
+Functions of a prelude fill arrays that TileLang then takes to be read before they are written.
+"""
+
+
+def _keys(tilelang: ModuleType) -> set[str]:
+    """The switches that this version of TileLang has."""
+    return set(tilelang.PassConfigKey.__members__)
 
 
 class LoweringError(TileOPsError, RuntimeError):

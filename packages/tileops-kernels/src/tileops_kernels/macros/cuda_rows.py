@@ -1,6 +1,7 @@
 """Rows on CUDA: what the threads that share a row do together."""
 
 import tilelang.language as T  # noqa: N812
+from tilelang import tvm
 
 from tileops_kernels.macros.combining import combine
 
@@ -58,17 +59,50 @@ def add_over_lanes(total, partial, slot, lane, lanes, count=1):
                 total[i] += partial[slot, i * warps_of(lanes) + warp]
 
 
+READ_ONCE = """
+static __device__ __forceinline__ int tileops_read_once(void *target, const void *source) {
+  *(uint4 *)target = __ldcs((const uint4 *)source);
+  return 0;
+}
+"""
+"""CUDA text for `T.Kernel(..., prelude=)` of a program that calls read_once."""
+
+
+def fills_access(vector, dtype):
+    """Whether `vector` elements of `dtype` take the 16 bytes that read_once reads."""
+    return vector * tvm.DataType(str(dtype)).bits == 128
+
+
 @T.macro
-def read_vectors(x, steps, vector, source, row, first, step, n, whole, present):
+def read_once(target, place, source, offset):
+    """Read 16 bytes to element `place` of `target` from element `offset` of `source`, which caches are to drop first.
+
+    For what no one reads again: it displaces neither what others will read nor results that wait to be written.
+    """
+    T.evaluate(
+        T.call_extern(
+            "int32",
+            "tileops_read_once",
+            target.access_ptr("w", offset=place),
+            source.access_ptr("r", offset=offset),
+        )
+    )
+
+
+@T.macro
+def read_vectors(x, steps, vector, source, row, first, step, n, whole, present, once=False):
     """x[k, :] = `vector` elements of a row of `source` from element first + k * step on, for each k below steps.
 
     Vectors that begin at `n` or later are left out, unless the row is known to be `whole`; all are where the row is not
-    `present`.
+    `present`. A vector that is read `once` takes 16 bytes.
     """
     for k in T.unroll(steps):
         if (whole or first + k * step < n) and present:
-            for v in T.vectorized(vector):
-                x[k, v] = source[row, first + k * step + v]
+            if once:
+                read_once(x, k * vector, source, row * source.shape[1] + first + k * step)
+            else:
+                for v in T.vectorized(vector):
+                    x[k, v] = source[row, first + k * step + v]
 
 
 @T.macro

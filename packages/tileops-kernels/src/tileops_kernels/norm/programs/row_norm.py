@@ -15,8 +15,10 @@ import tilelang.language as T  # noqa: N812
 from tileops_kernels.macros.cuda_moments import add_vectors, clear_moments, moments_over_lanes
 from tileops_kernels.macros.cuda_rows import (
     KEEP_PACKED,
+    READ_ONCE,
     add_over_lanes,
     add_squares,
+    fills_access,
     keep_packed,
     read_parameter,
     read_vectors,
@@ -27,10 +29,10 @@ from tileops_kernels.macros.row_signatures import program_of_rows
 
 
 @T.macro
-def read_sums(x, a, r, steps, vector, X, R, row, first, step, n, whole, present):
+def read_sums(x, a, r, steps, vector, X, R, row, first, step, n, whole, present, once):
     """x[k, :] = X + R in float32, of the elements that read_vectors reads; `a` and `r` are for those."""
-    read_vectors(a, steps, vector, X, row, first, step, n, whole, present)
-    read_vectors(r, steps, vector, R, row, first, step, n, whole, present)
+    read_vectors(a, steps, vector, X, row, first, step, n, whole, present, once)
+    read_vectors(r, steps, vector, R, row, first, step, n, whole, present, once)
     for k in T.unroll(steps):
         if (whole or first + k * step < n) and present:
             for v in T.unroll(vector):
@@ -50,7 +52,8 @@ def write_sums(x, a, steps, vector, S, row, first, step, n, whole, present, dtyp
 def read_scales(w, steps, vector, source, row, first, step, n, whole, present, modulated, span):
     """w[k, :] = what `source` has for the elements that read_vectors reads; a vector lies in one channel."""
     if modulated:
-        read_vectors(w, steps, vector, source, row, first, step, n, whole, present)
+        once = fills_access(vector, source.dtype)
+        read_vectors(w, steps, vector, source, row, first, step, n, whole, present, once)
     elif span:
         group = T.truncmod(row, source.shape[0])
         for k in T.unroll(steps):
@@ -125,7 +128,7 @@ def row_norm_on_chip(
 
     @T.macro
     def normalize(X, R, W, B, G, Y, S, eps):
-        with T.Kernel(T.ceildiv(m, rows), threads=rows * lanes, prelude=KEEP_PACKED) as block:
+        with T.Kernel(T.ceildiv(m, rows), threads=rows * lanes, prelude=KEEP_PACKED + READ_ONCE) as block:
             thread = T.get_thread_binding(0)
             slot, lane = thread // lanes, thread % lanes
             first = lane * vector
@@ -142,10 +145,10 @@ def row_norm_on_chip(
             squares = T.alloc_shared((rows, 2 * warps_of(lanes)), "float32")
             T.annotate_min_blocks_per_sm(blocks)
             if added:
-                read_sums(x, a, b, steps, vector, X, R, row, first, step, n, whole, rows == 1 or row < m)
+                read_sums(x, a, b, steps, vector, X, R, row, first, step, n, whole, rows == 1 or row < m, True)
                 write_sums(x, a, steps, vector, S, row, first, step, n, whole, rows == 1 or row < m, dtype)
             else:
-                read_vectors(x, steps, vector, X, row, first, step, n, whole, rows == 1 or row < m)
+                read_vectors(x, steps, vector, X, row, first, step, n, whole, rows == 1 or row < m, True)
             if weighted:
                 read_scales(w, steps, vector, W, row, first, step, n, whole, rows == 1 or row < m, modulated, span)
             if biased:
@@ -201,10 +204,11 @@ def row_norm_streaming(
     length = step * unroll
     chunks = -(-n // length)
     whole = n % length == 0
+    once = fills_access(vector, dtype)
 
     @T.macro
     def normalize(X, R, W, B, G, Y, S, eps):
-        with T.Kernel(T.ceildiv(m, rows), threads=rows * lanes) as block:
+        with T.Kernel(T.ceildiv(m, rows), threads=rows * lanes, prelude=READ_ONCE) as block:
             thread = T.get_thread_binding(0)
             slot, lane = thread // lanes, thread % lanes
             row = T.cast(block, "int64") * rows + slot
@@ -223,7 +227,7 @@ def row_norm_streaming(
             for c in T.serial(chunks):
                 first = c * length + lane * vector
                 if added:
-                    read_sums(x, a, b, unroll, vector, X, R, row, first, step, n, whole, rows == 1 or row < m)
+                    read_sums(x, a, b, unroll, vector, X, R, row, first, step, n, whole, rows == 1 or row < m, False)
                     write_sums(x, a, unroll, vector, S, row, first, step, n, whole, rows == 1 or row < m, dtype)
                 else:
                     read_vectors(x, unroll, vector, X, row, first, step, n, whole, rows == 1 or row < m)
@@ -236,9 +240,9 @@ def row_norm_streaming(
             for back in T.serial(chunks):
                 first = (chunks - 1 - back) * length + lane * vector
                 if added:
-                    read_sums(x, a, b, unroll, vector, X, R, row, first, step, n, whole, rows == 1 or row < m)
+                    read_sums(x, a, b, unroll, vector, X, R, row, first, step, n, whole, rows == 1 or row < m, once)
                 else:
-                    read_vectors(x, unroll, vector, X, row, first, step, n, whole, rows == 1 or row < m)
+                    read_vectors(x, unroll, vector, X, row, first, step, n, whole, rows == 1 or row < m, once)
                 if weighted:
                     read_scales(w, unroll, vector, W, row, first, step, n, whole, rows == 1 or row < m, modulated, span)
                 if biased:

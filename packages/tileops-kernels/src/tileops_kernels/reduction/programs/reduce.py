@@ -9,7 +9,7 @@ Every size is dynamic and offsets are 64 bits wide.
 import tilelang.language as T  # noqa: N812
 
 from tileops_kernels.macros.combining import combine, contribution, identity, outcome, own, reduction
-from tileops_kernels.macros.cuda_rows import combine_over_lanes, warps_of
+from tileops_kernels.macros.cuda_rows import READ_ONCE, combine_over_lanes, fills_access, read_once, warps_of
 
 
 def dealt(chunks, part, parts):
@@ -24,15 +24,18 @@ def reduce_rows(operation, of, gives, source, through, target, vector, lanes, ro
     thread reads `unroll` vectors before it combines them. Chunks of `lanes * unroll` vectors go to the parts in turn.
     """
     outer, vectors, parts = T.dynamic("outer", "int64"), T.dynamic("vectors", "int64"), T.dynamic("parts", "int64")
-    wide = own(of, through)
+    wide, once = own(of, through), fills_access(vector, source)
 
     @T.macro
     def read_chunk(X, row, lane, c, x):
         for k in T.unroll(unroll):
             j = (c * unroll + k) * lanes + lane
             if row < outer and j < vectors:
-                for v in T.vectorized(vector):
-                    x[k, v] = X[row, j, v]
+                if once:
+                    read_once(x, k * vector, X, (row * vectors + j) * vector)
+                else:
+                    for v in T.vectorized(vector):
+                        x[k, v] = X[row, j, v]
 
     @T.macro
     def combine_chunk(row, lane, c, x, totals):
@@ -43,7 +46,7 @@ def reduce_rows(operation, of, gives, source, through, target, vector, lanes, ro
 
     @T.macro
     def body(X, Y, count):
-        with T.Kernel(T.ceildiv(outer, rows), parts, threads=rows * lanes) as (block, part):
+        with T.Kernel(T.ceildiv(outer, rows), parts, threads=rows * lanes, prelude=READ_ONCE) as (block, part):
             thread = T.get_thread_binding(0)
             slot, lane = thread // lanes, thread % lanes
             row = T.cast(block, "int64") * rows + slot
@@ -73,14 +76,17 @@ def reduce_columns(operation, of, gives, source, through, target, vector, across
     """
     outer, reduced, vectors = T.dynamic("outer", "int64"), T.dynamic("reduced", "int64"), T.dynamic("vectors", "int64")
     parts = T.dynamic("parts", "int64")
-    wide = own(of, through)
+    wide, once = own(of, through), fills_access(vector, source)
 
     @T.macro
     def combine_rows(X, place, j, first, x, totals):
         for k in T.unroll(unroll):
             if place < outer and first + k * down < reduced:
-                for v in T.vectorized(vector):
-                    x[k, v] = X[place, first + k * down, j, v]
+                if once:
+                    read_once(x, k * vector, X, ((place * reduced + first + k * down) * vectors + j) * vector)
+                else:
+                    for v in T.vectorized(vector):
+                        x[k, v] = X[place, first + k * down, j, v]
         for k in T.unroll(unroll):
             if place < outer and first + k * down < reduced:
                 for v in T.unroll(vector):
@@ -99,7 +105,8 @@ def reduce_columns(operation, of, gives, source, through, target, vector, across
 
     @T.macro
     def body(X, Y, count):
-        with T.Kernel(T.ceildiv(outer * vectors, across), parts, threads=across * down) as (block, part):
+        blocks = T.ceildiv(outer * vectors, across)
+        with T.Kernel(blocks, parts, threads=across * down, prelude=READ_ONCE) as (block, part):
             thread = T.get_thread_binding(0)
             slot, lane = thread // across, thread % across
             index = T.cast(block, "int64") * across + lane
