@@ -29,6 +29,7 @@ REGISTERED: Final = (
     "GroupNormFwdOp",
     "InstanceNormFwdOp",
     "LayerNormFwdOp",
+    "LogSoftmaxFwdOp",
     "LongRoPEFwdOp",
     "MaxPool2dFwdOp",
     "MeanFwdOp",

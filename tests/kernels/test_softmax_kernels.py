@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 import torch
@@ -118,6 +119,23 @@ def test_any_number_of_threads_gives_the_same_values(threads: int) -> None:
         assert all(torch.equal(entry(x, axis), expected[axis]) for axis in range(3))
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_logarithms(axis: int) -> None:
+    """An entry of its own gives logarithms, also of what a softmax leaves as zero."""
+    x = 100 * torch.randn(3, 40, 300, generator=torch.Generator().manual_seed(0))
+    call = replace(cpu_call(), log=True)
+    table = softmax_kernels()
+    assert torch.allclose(table.entry(call)(x, axis).double(), x.double().log_softmax(axis), rtol=1e-6, atol=1e-4)
+    assert torch.allclose(table.entry(cpu_call())(x, axis), x.softmax(axis))
+    for kernel in (SoftmaxCPUKernel(call), SoftmaxKernel(replace(cuda_call(), log=True))):
+        assert {dict(program.arguments)["log"] for program in kernel.programs()} == {True}
+    for kernel_type in (SoftmaxCPUKernel, SoftmaxKernel):
+        assert kernel_type.entry_for(call)[0] != kernel_type.entry_for(cpu_call())[0]
+        assert {
+            dict(program.arguments)["log"] for program in kernel_type(replace(cuda_call(), log=True)).programs()
+        } == {True}
 
 
 class Launches:

@@ -101,7 +101,7 @@ def through(convert: Callable[[Tensor], Tensor], arguments: Arguments) -> Argume
 
 
 ANY_SHAPE = {
-    *("ReluFwdOp", "SoftmaxFwdOp"),
+    *("ReluFwdOp", "SoftmaxFwdOp", "LogSoftmaxFwdOp"),
     *(
         "SumFwdOp",
         "MeanFwdOp",

@@ -81,6 +81,21 @@ def outcome(gives, total, count):
     return T.sqrt(total) if gives == "root" else total
 
 
+def weight(log, difference):
+    """An element's weight in a softmax by its `difference` from the greatest, or with `log` the weight's logarithm."""
+    return difference if log else T.exp(difference)
+
+
+def weight_of(log, value):
+    """The weight itself, from what `weight` gave."""
+    return T.exp(value) if log else value
+
+
+def part(log, value, total):
+    """What `weight` gave as its part in the `total` weight, of which `log` has taken the logarithm."""
+    return value - total if log else value / total
+
+
 def reduction(body, gives, source, x_shape, target, y_shape):
     """The program that runs the macro `body(X, Y, count)`; only a mean has the parameter count, and is given it."""
     if gives == "mean":

@@ -68,21 +68,22 @@ class SoftmaxCall(CallSpec):
     """A softmax along one axis of a tensor.
 
     `dtype` is that of the elements, `result` that to which each is converted first, and in which the result is
-    returned. Neither shape nor axis is part of it: every kernel takes any.
+    returned, or with `log` its logarithm. Neither shape nor axis is part of it: every kernel takes any.
     """
 
     dtype: torch.dtype
     result: torch.dtype
+    log: bool = False
 
 
 class SoftmaxFwdInterface(KernelInterface, Protocol):
-    """`exp(x - max(x)) / sum(exp(x - max(x)))` along one axis."""
+    """`exp(x - max(x)) / sum(exp(x - max(x)))` along one axis, or its logarithm."""
 
     request: ClassVar[type[CallSpec]] = SoftmaxCall
 
     @abstractmethod
     def forward(self, x: Tensor, axis: int) -> Tensor:
-        """Return the softmax in a new tensor.
+        """Return the softmax, or with `call.log` its logarithm, in a new tensor.
 
         x: any shape of at least one axis; `call.dtype`; contiguous, at any storage offset; on the call's device; not
         written. It may hold no elements.
@@ -102,4 +103,4 @@ REDUCE: InterfaceKey[ReduceCall, ReduceFwdInterface] = InterfaceKey("reduce", Re
 """The interface through which `SumFwdOp` and `ProdFwdOp` call their kernel."""
 
 SOFTMAX: InterfaceKey[SoftmaxCall, SoftmaxFwdInterface] = InterfaceKey("softmax", SoftmaxFwdInterface, SoftmaxCall)
-"""The interface through which `SoftmaxFwdOp` calls its kernel."""
+"""The interface through which `SoftmaxFwdOp` and `LogSoftmaxFwdOp` call their kernel."""

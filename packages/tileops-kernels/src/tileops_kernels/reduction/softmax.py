@@ -84,10 +84,10 @@ class _SoftmaxKernel(Kernel[SoftmaxCall], SoftmaxFwdInterface):
                 return f"serves {spelled(FLOATS)}, not {bare(dtype)}"
         return super().refusal(call)
 
-    def dtypes(self) -> Mapping[str, str]:
-        """The arguments of every program that name a dtype."""
+    def shared_arguments(self) -> Mapping[str, str | bool]:
+        """The arguments that every program has."""
         result = FLOATS[self.call.result]
-        return {"source": FLOATS[self.call.dtype], "through": result, "target": result}
+        return {"log": self.call.log, "source": FLOATS[self.call.dtype], "through": result, "target": result}
 
 
 class SoftmaxKernel(_SoftmaxKernel):
@@ -110,7 +110,7 @@ class SoftmaxKernel(_SoftmaxKernel):
 
     def program(self, settings: Settings) -> Program:
         """The program of one launch setting."""
-        return Program.of(_CUDA_PROGRAMS, BUILDERS[type(settings)], **self.dtypes(), **asdict(settings))
+        return Program.of(_CUDA_PROGRAMS, BUILDERS[type(settings)], **self.shared_arguments(), **asdict(settings))
 
     def forward(self, x: Tensor, axis: int) -> Tensor:
         """See `SoftmaxFwdInterface.forward`; the current device is what it was."""
@@ -152,7 +152,7 @@ class SoftmaxCPUKernel(_SoftmaxKernel):
     @classmethod
     def entry_for(cls, call: SoftmaxCall) -> tuple[Hashable, Callable[[], SoftmaxCPUKernel]]:
         """One entry for all threads and all shapes."""
-        return (call.dtype, call.result), partial(cls, call)
+        return (call.log, call.dtype, call.result), partial(cls, call)
 
     def programs(self) -> Sequence[Program]:
         """The program of rows and that of columns."""
@@ -160,7 +160,7 @@ class SoftmaxCPUKernel(_SoftmaxKernel):
 
     def program(self, *, rows: bool) -> Program:
         """The program of rows, or of columns."""
-        return Program.of(_CPU_PROGRAMS, "softmax_rows" if rows else "softmax_columns", **self.dtypes())
+        return Program.of(_CPU_PROGRAMS, "softmax_rows" if rows else "softmax_columns", **self.shared_arguments())
 
     def forward(self, x: Tensor, axis: int) -> Tensor:
         """See `SoftmaxFwdInterface.forward`; programs take their sizes in alphabetical order."""

@@ -17,6 +17,7 @@ __all__ = [
     "amin_fwd",
     "any_fwd",
     "count_nonzero_fwd",
+    "log_softmax_fwd",
     "mean_fwd",
     "prod_fwd",
     "softmax_fwd",
@@ -104,8 +105,29 @@ def softmax_fwd(x: Tensor, *, dim: int | None = None, dtype: torch.dtype | None 
 
     ``dim`` of None is axis 0 of a tensor with 0, 1 or 3 axes, else axis 1.
     """
-    axis = dim if dim is not None else 0 if x.ndim in {0, 1, 3} else 1
-    return _wide(x, dtype).softmax(dim=axis)
+    return _wide(x, dtype).softmax(dim=_softmax_axis(x, dim))
+
+
+def log_softmax_fwd(x: Tensor, *, dim: int | None = None, dtype: torch.dtype | None = None) -> Tensor:
+    """Return the logarithm of `softmax_fwd`, in float64."""
+    return _wide(x, dtype).log_softmax(dim=_softmax_axis(x, dim))
+
+
+def log_softmax_terms(x: Tensor, *, dim: int | None = None, dtype: torch.dtype | None = None) -> Tensor:
+    """Return what is added up in `log_softmax_fwd`: how far each element is below the greatest, and the log of a sum.
+
+    One is added, since the logarithm turns the relative error of its sum into an absolute one.
+    """
+    wide, axis = _wide(x, dtype), _softmax_axis(x, dim)
+    if not wide.numel():
+        return wide
+    below = wide.amax(axis, keepdim=True) - wide
+    return below + (-below).logsumexp(axis, keepdim=True) + 1
+
+
+def _softmax_axis(x: Tensor, dim: int | None) -> int:
+    """The axis of ``dim``, the implicit one for None."""
+    return dim if dim is not None else 0 if x.ndim in {0, 1, 3} else 1
 
 
 def _axes(dim: int | Sequence[int] | None) -> int | tuple[int, ...] | None:
@@ -161,4 +183,5 @@ REFERENCES: Mapping[str, Reference] = {
     "CountNonzeroFwdOp": Reference(count_nonzero_fwd),
     "VectorNormFwdOp": Reference(vector_norm_fwd, summed=_reduced),
     "SoftmaxFwdOp": Reference(softmax_fwd, summed=_along),
+    "LogSoftmaxFwdOp": Reference(log_softmax_fwd, summed=_along, terms=log_softmax_terms),
 }

@@ -36,6 +36,15 @@ _LOGICAL = (
     _row("first-and-last", [2, 5, 3], "float32", "int64", dim=[0, -1]),
     _row("nothing-reduced", [4, 0], "float16", "bool", dim=1),
 )
+_SOFTMAXES = (
+    _row("no-axes", [], "float32", dim=-1),
+    _row("one-element-rows", [5, 1], "float16", dim=-1),
+    _row("odd-rows", [7, 9], "float16", "bfloat16", "float32", dim=1),
+    _row("middle", [3, 5, 4], "bfloat16", "float32", dim=-2),
+    _row("implicit-first", [3, 5, 4], "float32"),
+    _row("implicit-second", [3, 5], "float16"),
+    _row("narrower", [4, 16], "float32", dim=0, dtype="float16"),
+)
 
 ROWS: Mapping[str, Sequence[WorkloadRow]] = {
     "SumFwdOp": (
@@ -86,13 +95,6 @@ ROWS: Mapping[str, Sequence[WorkloadRow]] = {
         _row("wider", [4, 16], "float16", "bfloat16", dim=0, dtype="float32"),
         _row("nothing-reduced", [4, 0], "float16", dim=1),
     ),
-    "SoftmaxFwdOp": (
-        _row("no-axes", [], "float32", dim=-1),
-        _row("one-element-rows", [5, 1], "float16", dim=-1),
-        _row("odd-rows", [7, 9], "float16", "bfloat16", "float32", dim=1),
-        _row("middle", [3, 5, 4], "bfloat16", "float32", dim=-2),
-        _row("implicit-first", [3, 5, 4], "float32"),
-        _row("implicit-second", [3, 5], "float16"),
-        _row("narrower", [4, 16], "float32", dim=0, dtype="float16"),
-    ),
+    "SoftmaxFwdOp": _SOFTMAXES,
+    "LogSoftmaxFwdOp": _SOFTMAXES,
 }

@@ -26,6 +26,7 @@ OpName: TypeAlias = Literal[
     "GroupNormFwdOp",
     "InstanceNormFwdOp",
     "LayerNormFwdOp",
+    "LogSoftmaxFwdOp",
     "LongRoPEFwdOp",
     "MaxPool2dFwdOp",
     "MaxPool2dIndicesFwdOp",

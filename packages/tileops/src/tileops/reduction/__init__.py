@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         SumFwdOp,
         VectorNormFwdOp,
     )
-    from tileops.reduction.softmax import SoftmaxFwdOp
+    from tileops.reduction.softmax import LogSoftmaxFwdOp, SoftmaxFwdOp
 
 __all__ = [
     "AllFwdOp",
@@ -26,6 +26,7 @@ __all__ = [
     "AminFwdOp",
     "AnyFwdOp",
     "CountNonzeroFwdOp",
+    "LogSoftmaxFwdOp",
     "MeanFwdOp",
     "ProdFwdOp",
     "SoftmaxFwdOp",
@@ -39,6 +40,7 @@ _MODULES = {
     "AminFwdOp": "reduce",
     "AnyFwdOp": "reduce",
     "CountNonzeroFwdOp": "reduce",
+    "LogSoftmaxFwdOp": "softmax",
     "MeanFwdOp": "reduce",
     "ProdFwdOp": "reduce",
     "SoftmaxFwdOp": "softmax",

@@ -1,16 +1,17 @@
 """Softmax on CUDA: rows held in registers, rows too long for that, and columns that lie side by side.
 
-Elements are rounded to `through` and widened to float32; the result is rounded once to `target`. Every size is dynamic
-and offsets are 64 bits wide. A row with NaN, with plus infinity or of nothing but minus infinity gives NaN.
+Elements are rounded to `through` and widened to float32; the result, or with `log` its logarithm, is rounded once to
+`target`. Every size is dynamic and offsets are 64 bits wide. A row with NaN, with plus infinity or of nothing but minus
+infinity gives NaN.
 """
 
 import tilelang.language as T  # noqa: N812
 
-from tileops_kernels.macros.combining import LOWEST, widened
+from tileops_kernels.macros.combining import LOWEST, part, weight, weight_of, widened
 from tileops_kernels.macros.cuda_rows import combine_over_lanes, warps_of
 
 
-def softmax_on_chip(source, through, target, vector, lanes, rows, steps):
+def softmax_on_chip(log, source, through, target, vector, lanes, rows, steps):
     """Rows of up to `steps * lanes * vector` elements, read once; parameters X and Y (outer, vectors, vector)."""
     outer, vectors = T.dynamic("outer", "int64"), T.dynamic("vectors", "int64")
 
@@ -29,8 +30,8 @@ def softmax_on_chip(source, through, target, vector, lanes, rows, steps):
         for k in T.unroll(steps):
             if row < outer and k * lanes + lane < vectors:
                 for v in T.unroll(vector):
-                    values[k, v] = T.exp(values[k, v] - largest[0])
-                    total[0] += values[k, v]
+                    values[k, v] = weight(log, values[k, v] - largest[0])
+                    total[0] += weight_of(log, values[k, v])
 
     @T.prim_func
     def program(X: T.Tensor[(outer, vectors, vector), source], Y: T.Tensor[(outer, vectors, vector), target]):
@@ -51,17 +52,19 @@ def softmax_on_chip(source, through, target, vector, lanes, rows, steps):
             combine_over_lanes("max", largest, maxima, slot, lane, lanes)
             exponentiate(row, lane, values, largest, total)
             combine_over_lanes("sum", total, sums, slot, lane, lanes)
+            if log:
+                total[0] = T.log(total[0])
             for k in T.unroll(steps):
                 if row < outer and k * lanes + lane < vectors:
                     for v in T.unroll(vector):
-                        y[v] = T.cast(values[k, v] / total[0], target)
+                        y[v] = T.cast(part(log, values[k, v], total[0]), target)
                     for v in T.vectorized(vector):
                         Y[row, k * lanes + lane, v] = y[v]
 
     return program
 
 
-def softmax_streaming(source, through, target, vector, lanes, unroll):
+def softmax_streaming(log, source, through, target, vector, lanes, unroll):
     """Rows of any length, a block for each, read twice; parameters X and Y (outer, vectors, vector).
 
     The second reading goes backwards, so that it begins with what the caches still hold.
@@ -110,20 +113,23 @@ def softmax_streaming(source, through, target, vector, lanes, unroll):
             combine_over_lanes("max", largest, maxima, 0, lane, lanes)
             total[0] *= T.exp(earlier[0] - largest[0])
             combine_over_lanes("sum", total, sums, 0, lane, lanes)
+            if log:
+                total[0] = T.log(total[0])
             for back in T.serial(T.ceildiv(vectors, chunk)):
                 c = T.ceildiv(vectors, chunk) - 1 - back
                 read_chunk(X, row, lane, c, x)
                 for k in T.unroll(unroll):
                     if c * chunk + k * lanes + lane < vectors:
                         for v in T.unroll(vector):
-                            y[v] = T.cast(T.exp(widened(x[k, v], source, through) - largest[0]) / total[0], target)
+                            above = weight(log, widened(x[k, v], source, through) - largest[0])
+                            y[v] = T.cast(part(log, above, total[0]), target)
                         for v in T.vectorized(vector):
                             Y[row, c * chunk + k * lanes + lane, v] = y[v]
 
     return program
 
 
-def softmax_columns(source, through, target, vector, across, down, unroll):
+def softmax_columns(log, source, through, target, vector, across, down, unroll):
     """Columns, read twice; parameters X and Y (outer, reduced, vectors, vector).
 
     Threads run over the vectors of all outer slices, `across` of them in a block; `down` threads share a vector and
@@ -165,13 +171,16 @@ def softmax_columns(source, through, target, vector, across, down, unroll):
             total[v] = T.float32(0)
             for other in T.serial(down):
                 total[v] += sums[other, lane, v] * T.exp(maxima[other, lane, v] - largest[v])
+            if log:
+                total[v] = T.log(total[v])
 
     @T.macro
     def write_rows(Y, place, j, first, x, y, largest, total):
         for k in T.unroll(unroll):
             if place < outer and first + k * down < reduced:
                 for v in T.unroll(vector):
-                    y[v] = T.cast(T.exp(widened(x[k, v], source, through) - largest[v]) / total[v], target)
+                    above = weight(log, widened(x[k, v], source, through) - largest[v])
+                    y[v] = T.cast(part(log, above, total[v]), target)
                 for v in T.vectorized(vector):
                     Y[place, first + k * down, j, v] = y[v]
 

@@ -1,16 +1,16 @@
 """Softmax on a CPU: rows that lie together and columns that lie side by side, each read three times from the cache.
 
-Every size is dynamic; callers pass the sizes in alphabetical order.
+With `log` the result is its logarithm. Every size is dynamic; callers pass the sizes in alphabetical order.
 """
 
 import tilelang.language as T  # noqa: N812
 
 from tileops_kernels.build.launcher import RowSplit
-from tileops_kernels.macros.combining import LOWEST
+from tileops_kernels.macros.combining import LOWEST, part, weight
 from tileops_kernels.macros.cpu_blocks import BLOCK, LANES, load_elements, storage_dtype, store_block
 
 
-def softmax_rows(source, through, target):
+def softmax_rows(log, source, through, target):
     """Rows; parameters X and Y (outer, 1, reduced); sizes outer, reduced."""
     outer, reduced = T.dynamic("outer", "int64"), T.dynamic("reduced", "int64")
 
@@ -24,10 +24,10 @@ def softmax_rows(source, through, target):
             largest[lane] = T.max(x[width // LANES * LANES + lane], largest[lane])
 
     @T.macro
-    def exponentials(X, row, column, x, bits, largest, width):
+    def weights(X, row, column, x, bits, largest, width, log):
         load_elements(X, (row, 0), column, x, x, bits, width, source, through)
         for k in T.serial(width):
-            x[k] = T.exp(x[k] - largest[0])
+            x[k] = weight(log, x[k] - largest[0])
 
     @T.macro
     def add(x, sums, width):
@@ -40,7 +40,7 @@ def softmax_rows(source, through, target):
     @T.macro
     def write(Y, row, column, x, sums, width):
         for k in T.serial(width):
-            x[k] = x[k] / sums[0]
+            x[k] = part(log, x[k], sums[0])
         store_block(x, Y, (row, 0), column, width, target)
 
     @T.prim_func
@@ -62,30 +62,32 @@ def softmax_rows(source, through, target):
             for lane in T.serial(LANES - 1):
                 largest[0] = T.max(largest[0], largest[lane + 1])
             for b in T.serial(reduced // BLOCK):
-                exponentials(X, row, b * BLOCK, x, bits, largest, BLOCK)
+                weights(X, row, b * BLOCK, x, bits, largest, BLOCK, False)
                 add(x, sums, BLOCK)
-            exponentials(X, row, reduced // BLOCK * BLOCK, x, bits, largest, reduced % BLOCK)
+            weights(X, row, reduced // BLOCK * BLOCK, x, bits, largest, reduced % BLOCK, False)
             add(x, sums, reduced % BLOCK)
             for lane in T.serial(LANES - 1):
                 sums[0] += sums[lane + 1]
+            if log:
+                sums[0] = T.log(sums[0])
             for b in T.serial(reduced // BLOCK):
-                exponentials(X, row, b * BLOCK, x, bits, largest, BLOCK)
+                weights(X, row, b * BLOCK, x, bits, largest, BLOCK, log)
                 write(Y, row, b * BLOCK, x, sums, BLOCK)
-            exponentials(X, row, reduced // BLOCK * BLOCK, x, bits, largest, reduced % BLOCK)
+            weights(X, row, reduced // BLOCK * BLOCK, x, bits, largest, reduced % BLOCK, log)
             write(Y, row, reduced // BLOCK * BLOCK, x, sums, reduced % BLOCK)
 
     return program, RowSplit("outer", {"X": "reduced", "Y": "reduced"}, work="reduced")
 
 
-def softmax_columns(source, through, target):
+def softmax_columns(log, source, through, target):
     """Columns; parameters X and Y (outer, reduced, inner); sizes inner, outer, reduced."""
     outer, reduced, inner = T.dynamic("outer", "int64"), T.dynamic("reduced", "int64"), T.dynamic("inner", "int64")
 
     @T.macro
-    def exponentials(X, place, i, column, x, bits, largest, width):
+    def weights(X, place, i, column, x, bits, largest, width, log):
         load_elements(X, (place, i), column, x, x, bits, width, source, through)
         for k in T.serial(width):
-            x[k] = T.exp(x[k] - largest[k])
+            x[k] = weight(log, x[k] - largest[k])
 
     @T.macro
     def columns(X, Y, place, column, x, bits, largest, sums, width):
@@ -97,13 +99,16 @@ def softmax_columns(source, through, target):
             for k in T.serial(width):
                 largest[k] = T.max(x[k], largest[k])
         for i in T.serial(reduced):
-            exponentials(X, place, i, column, x, bits, largest, width)
+            weights(X, place, i, column, x, bits, largest, width, False)
             for k in T.serial(width):
                 sums[k] += x[k]
-        for i in T.serial(reduced):
-            exponentials(X, place, i, column, x, bits, largest, width)
+        if log:
             for k in T.serial(width):
-                x[k] = x[k] / sums[k]
+                sums[k] = T.log(sums[k])
+        for i in T.serial(reduced):
+            weights(X, place, i, column, x, bits, largest, width, log)
+            for k in T.serial(width):
+                x[k] = part(log, x[k], sums[k])
             store_block(x, Y, (place, i), column, width, target)
 
     @T.prim_func

@@ -33,13 +33,19 @@ def _prod(case: Case, device: torch.device) -> Mapping[str, Callable[..., object
     return _torch_and_inductor(lambda x: torch.prod(x, dim=given["dim"], keepdim=keepdim, dtype=dtype))
 
 
-def _softmax(case: Case, device: torch.device) -> Mapping[str, Callable[..., object]]:
-    del device
-    given: Any = case.parameters
-    dim = given.get("dim")
-    if dim is None:
-        dim = 0 if len(case.inputs(case.sizes)["x"].shape) in {0, 1, 3} else 1  # type: ignore[union-attr]  # required
-    return _torch_and_inductor(lambda x: torch.softmax(x, dim=dim, dtype=given.get("dtype")))
+def _softmax(function: Callable[..., Tensor]) -> Peers:
+    """The peers of an op with softmax's implicit axis."""
+
+    def peers(case: Case, device: torch.device) -> Mapping[str, Callable[..., object]]:
+        del device
+        given: Any = case.parameters
+        dim = given.get("dim")
+        if dim is None:
+            rank = len(case.inputs(case.sizes)["x"].shape)  # type: ignore[union-attr]  # required
+            dim = 0 if rank in {0, 1, 3} else 1
+        return _torch_and_inductor(lambda x: function(x, dim=dim, dtype=given.get("dtype")))
+
+    return Peers(peers)
 
 
 def _same(function: Callable[..., Tensor]) -> Peers:
@@ -63,5 +69,6 @@ PEERS: Mapping[str, Peers] = {
     "AnyFwdOp": _same(torch.any),
     "CountNonzeroFwdOp": _same(torch.count_nonzero),
     "VectorNormFwdOp": _same(torch.linalg.vector_norm),
-    "SoftmaxFwdOp": Peers(_softmax),
+    "SoftmaxFwdOp": _softmax(torch.softmax),
+    "LogSoftmaxFwdOp": _softmax(torch.log_softmax),
 }
