@@ -16,13 +16,17 @@ from tileops_kernels.build.program import Program
 from tileops_kernels.devices import DeviceFacts
 from tileops_kernels.errors import NoImplementationError
 from tileops_kernels.reduction import SOFTMAX_KERNELS, SoftmaxCall, softmax_kernels
-from tileops_kernels.reduction.launches import column_settings
+from tileops_kernels.reduction.launches import ColumnSettings
 from tileops_kernels.reduction.softmax import (
     ON_CHIP,
     OnChipSettings,
+    PartSettings,
+    Rows,
     SoftmaxCPUKernel,
     SoftmaxKernel,
     StreamingSettings,
+    column_settings,
+    parts_of,
     row_settings,
 )
 
@@ -60,31 +64,49 @@ def test_every_kernel_type_is_registered() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reduced", "vector", "expected"),
+    ("outer", "reduced", "vector", "expected"),
     [
-        (1, 1, OnChipSettings(vector=1, lanes=4, rows=32, steps=4)),
-        (256, 8, OnChipSettings(vector=8, lanes=32, rows=4, steps=1)),
-        (1024, 8, OnChipSettings(vector=8, lanes=32, rows=4, steps=4)),
-        (4096, 8, OnChipSettings(vector=8, lanes=256, rows=1, steps=2)),
-        (32768, 8, OnChipSettings(vector=8, lanes=512, rows=1, steps=8)),
-        (32776, 8, StreamingSettings(vector=8, lanes=1024, unroll=2)),
-        (4096, 1, OnChipSettings(vector=1, lanes=512, rows=1, steps=8)),
-        (4097, 1, StreamingSettings(vector=1, lanes=1024, unroll=2)),
+        (9, 1, 1, OnChipSettings(vector=1, lanes=4, rows=32, steps=4, blocks=8)),
+        (9, 256, 8, OnChipSettings(vector=8, lanes=32, rows=4, steps=1, blocks=12)),
+        (9, 1024, 8, OnChipSettings(vector=8, lanes=32, rows=4, steps=4, blocks=8)),
+        (9, 4096, 8, OnChipSettings(vector=8, lanes=128, rows=1, steps=4, blocks=8)),
+        (9, 32768, 8, OnChipSettings(vector=8, lanes=1024, rows=1, steps=4, blocks=1)),
+        (67, 32776, 8, StreamingSettings(vector=8, lanes=1024, unroll=2)),
+        (66, 32776, 8, PartSettings(vector=8, lanes=256, unroll=1)),
+        (9, 4096, 1, OnChipSettings(vector=1, lanes=1024, rows=1, steps=4, blocks=1)),
+        (67, 4097, 1, StreamingSettings(vector=1, lanes=1024, unroll=2)),
     ],
 )
-def test_row_settings(reduced: int, vector: int, expected: OnChipSettings | StreamingSettings) -> None:
-    """A row stays in registers while a block can hold it."""
-    assert row_settings(reduced, vector) == expected
+def test_row_settings(outer: int, reduced: int, vector: int, expected: Rows) -> None:
+    """A row stays in registers while a block can hold it; of longer ones, few are taken in parts."""
+    assert row_settings(outer, reduced, vector, 132) == expected
+
+
+@pytest.mark.parametrize(
+    ("outer", "reduced", "expected"), [(4, 102400, 50), (1, 1 << 20, 256), (66, 65536, 8), (64, 40000, 8)]
+)
+def test_parts(outer: int, reduced: int, expected: int) -> None:
+    """As many parts as fill the device, each of a chunk at least, and no more than a block can gather."""
+    assert parts_of(outer, reduced, PartSettings(vector=8, lanes=256, unroll=1), 132) == expected
+
+
+def test_column_settings() -> None:
+    """A thread has a vector of columns to itself where they are many or short; of few, many share one."""
+    alone, few = ColumnSettings(8, across=256, down=1, unroll=4), ColumnSettings(8, across=4, down=64, unroll=2)
+    assert column_settings(1024, 64, 8, 132) == few
+    assert column_settings(32 * 132, 64, 8, 132) == ColumnSettings(8, across=32, down=8, unroll=4)
+    assert column_settings(1024, 15, 8, 132) == alone
+    assert column_settings(512 * 132, 64, 8, 132) == alone
 
 
 def test_on_chip_settings_rise_and_fit_a_block() -> None:
     """Each program holds longer rows than the one before, in whole warps, with up to 64 elements a thread."""
-    lengths = [lanes * steps for lanes, _, steps in ON_CHIP]
+    lengths = [lanes * steps for lanes, _, steps, _ in ON_CHIP]
     assert lengths == sorted(set(lengths))
-    for lanes, rows, steps in ON_CHIP:
+    for lanes, rows, steps, blocks in ON_CHIP:
         assert lanes.bit_count() == 1 if lanes < 32 else lanes % 32 == 0
         assert lanes * rows % 32 == 0
-        assert lanes * rows <= 1024
+        assert lanes * rows * blocks <= 2048
         assert steps <= 8
 
 
@@ -143,7 +165,7 @@ class Launches:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.programs: list[Program] = []
-        self.given: list[tuple[Tensor, Tensor]] = []
+        self.given: list[tuple[Tensor, ...]] = []
         monkeypatch.setattr(cuda, "load", self.load)
         monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
 
@@ -153,27 +175,29 @@ class Launches:
         self.programs.append(program)
         columns = program.builder == "softmax_columns"
 
-        def run(x: Tensor, y: Tensor) -> None:
-            self.given.append((x, y))
-            y.copy_(x.softmax(1) if columns else x.flatten(1).softmax(1).view(x.shape))
+        def run(x: Tensor, *results: Tensor) -> None:
+            self.given.append((x, *results))
+            if program.builder != "softmax_weigh":
+                results[-1].copy_(x.softmax(1) if columns else x.flatten(1).softmax(1).view(x.shape))
 
         return run
 
 
 @pytest.mark.parametrize(
-    ("shape", "axis", "builder"),
+    ("shape", "axis", "builders"),
     [
-        ((6, 64), 1, "softmax_on_chip"),
-        ((6, 64), 0, "softmax_columns"),
-        ((6, 63), 1, "softmax_on_chip"),
-        ((2, 5, 7), 1, "softmax_columns"),
-        ((2, 40000), 1, "softmax_streaming"),
-        ((4, 1, 1), 0, "softmax_on_chip"),
+        ((6, 64), 1, ["softmax_on_chip"]),
+        ((6, 64), 0, ["softmax_columns"]),
+        ((6, 63), 1, ["softmax_on_chip"]),
+        ((2, 5, 7), 1, ["softmax_columns"]),
+        ((67, 20000), 1, ["softmax_streaming"]),
+        ((2, 40000), 1, ["softmax_weigh", "softmax_divide"]),
+        ((4, 1, 1), 0, ["softmax_on_chip"]),
     ],
 )
 @pytest.mark.parametrize("offset", [0, 1])
 def test_launches_get_packed_views(
-    shape: tuple[int, ...], axis: int, builder: str, offset: int, monkeypatch: pytest.MonkeyPatch
+    shape: tuple[int, ...], axis: int, builders: list[str], offset: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the shape and offset of x, programs get packed views whose accesses are aligned."""
     launches = Launches(monkeypatch)
@@ -185,12 +209,13 @@ def test_launches_get_packed_views(
     y = kernel.forward(x, axis)
 
     assert torch.allclose(y, x.softmax(axis))
-    assert [program.builder for program in launches.programs] == [builder]
+    assert [program.builder for program in launches.programs] == builders
     assert set(launches.programs) <= set(kernel.programs())
-    for tensor in launches.given[0]:
+    for tensor in {id(tensor): tensor for given in launches.given for tensor in given}.values():
         assert tensor.stride() == torch.empty(tensor.shape, device="meta").stride()
-        assert tensor.shape[-1] == dict(launches.programs[0].arguments)["vector"]
-        assert tensor.shape[-1] == 1 or tensor.data_ptr() % 16 == 0
+        assert tensor.shape[-1] in {2, dict(launches.programs[0].arguments)["vector"]}
+        assert tensor.shape[-1] <= 2 or tensor.data_ptr() % 16 == 0
+    assert launches.given[0][0].shape[-1] == dict(launches.programs[0].arguments)["vector"]
 
 
 def test_no_elements_launch_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,11 +229,17 @@ def test_no_elements_launch_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.which("nvcc") is None,
     reason="no nvcc on PATH: install a CUDA toolkit, or pip install tileops-kernels[cuda]",
 )
-@pytest.mark.parametrize("reduced", [4096, 1 << 17, None], ids=["on_chip", "streaming", "columns"])
-def test_offsets_are_wide_and_accesses_whole(reduced: int | None) -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [row_settings(99, 4096, 8, 132), row_settings(99, 1 << 17, 8, 132), row_settings(4, 1 << 17, 8, 132), None],
+    ids=["on_chip", "streaming", "parts", "columns"],
+)
+def test_offsets_are_wide_and_accesses_whole(settings: Rows | None) -> None:
     """Offsets are computed in 64 bits, and elements are read and written 16 bytes at a time."""
-    settings = column_settings(4096, 2048, 8, 132) if reduced is None else row_settings(reduced, 8)
-    text = cuda.cross_compile(SoftmaxKernel(cuda_call()).program(settings), arch=90)
+    kernel = SoftmaxKernel(cuda_call())
+    program = kernel.programs_of(settings or column_settings(4096, 2048, 8, 132))[-1]
+    text = cuda.cross_compile(program, arch=90)
 
-    assert re.search(r"= \*\(uint4\*\)\(X \+ .*\(int64_t\)blockIdx\.x", text)
+    assert re.search(r"X( \+ |\[).*\(int64_t\)blockIdx\.x", text)
+    assert "= *(uint4*)(X + " in text or "tileops_read_once((&(x[" in text
     assert re.search(r"\*\(uint4\*\)\(Y \+ .*\(int64_t\)blockIdx\.x", text)

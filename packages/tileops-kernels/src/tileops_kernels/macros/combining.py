@@ -74,6 +74,11 @@ def contribution(of, value, source, through):
     return magnitude(of, widened(value, source, through))
 
 
+def dealt(chunks, part, parts):
+    """How many of the chunks, at least one, go to one of the parts that are given one in turn."""
+    return T.truncdiv(chunks - part + parts - 1, parts)
+
+
 def outcome(gives, total, count):
     """What the whole gives: the `total`, the `mean` of `count` elements, or the square `root`."""
     if gives == "mean":
@@ -84,11 +89,6 @@ def outcome(gives, total, count):
 def weight(log, difference):
     """An element's weight in a softmax by its `difference` from the greatest, or with `log` the weight's logarithm."""
     return difference if log else T.exp(difference)
-
-
-def weight_of(log, value):
-    """The weight itself, from what `weight` gave."""
-    return T.exp(value) if log else value
 
 
 def part(log, value, total):

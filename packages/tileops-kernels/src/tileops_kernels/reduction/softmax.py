@@ -22,7 +22,6 @@ from tileops_kernels.reduction.launches import (
     WIDEST,
     ColumnSettings,
     bare,
-    column_settings,
     columns_view,
     rows_view,
     spelled,
@@ -41,6 +40,7 @@ class OnChipSettings:
     lanes: int
     rows: int
     steps: int
+    blocks: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,25 +52,61 @@ class StreamingSettings:
     unroll: int
 
 
-Settings: TypeAlias = OnChipSettings | StreamingSettings | ColumnSettings
+@dataclass(frozen=True, slots=True)
+class PartSettings:
+    """Launch settings of rows in parts: see the builders `softmax_weigh` and `softmax_divide`."""
 
-BUILDERS: Mapping[type[Settings], str] = {
-    OnChipSettings: "softmax_on_chip",
-    StreamingSettings: "softmax_streaming",
-    ColumnSettings: "softmax_columns",
+    vector: int
+    lanes: int
+    unroll: int
+
+
+Rows: TypeAlias = OnChipSettings | StreamingSettings | PartSettings
+Settings: TypeAlias = Rows | ColumnSettings
+
+BUILDERS: Mapping[type[Settings], Sequence[str]] = {
+    OnChipSettings: ("softmax_on_chip",),
+    StreamingSettings: ("softmax_streaming",),
+    PartSettings: ("softmax_weigh", "softmax_divide"),
+    ColumnSettings: ("softmax_columns",),
 }
-"""The builder that each kind of settings belongs to."""
+"""The builders that each kind of settings belongs to, in the order in which they are launched."""
 
-ON_CHIP = ((4, 32, 4), (32, 4, 1), (32, 4, 4), (256, 1, 2), (256, 1, 4), (256, 1, 8), (512, 1, 8))
-"""Lanes, rows of a block and accesses of a lane of the programs that hold a row, by the length that they hold."""
+ON_CHIP = (
+    (4, 32, 4, 8),
+    (32, 4, 1, 12),
+    (32, 4, 4, 8),
+    (128, 1, 4, 8),
+    (256, 1, 4, 4),
+    (512, 1, 4, 2),
+    (1024, 1, 4, 1),
+)
+"""Lanes, rows of a block, accesses of a lane and blocks of a multiprocessor of the programs that hold a row."""
 
 
-def row_settings(reduced: int, vector: int) -> OnChipSettings | StreamingSettings:
-    """The smallest program that holds the row in registers, else one that reads it twice."""
-    for lanes, rows, steps in ON_CHIP:
+def row_settings(outer: int, reduced: int, vector: int, sm_count: int) -> Rows:
+    """The smallest program that holds the row in registers, else one that reads it twice: few rows in parts."""
+    for lanes, rows, steps, blocks in ON_CHIP:
         if reduced <= lanes * steps * vector:
-            return OnChipSettings(vector=vector, lanes=lanes, rows=rows, steps=steps)
+            return OnChipSettings(vector=vector, lanes=lanes, rows=rows, steps=steps, blocks=blocks)
+    if 2 * outer <= sm_count:
+        return PartSettings(vector=vector, lanes=256, unroll=1)
     return StreamingSettings(vector=vector, lanes=1024, unroll=2)
+
+
+def parts_of(outer: int, reduced: int, settings: PartSettings, sm_count: int) -> int:
+    """In how many parts a row is taken: four blocks a multiprocessor, a chunk for each, and no more than lanes."""
+    chunks = -(-reduced // (settings.vector * settings.lanes * settings.unroll))
+    return min(4 * sm_count // outer, chunks, settings.lanes)
+
+
+def column_settings(vectors: int, reduced: int, vector: int, sm_count: int) -> ColumnSettings:
+    """A thread for each of `vectors` vectors where they are plenty or short; of few, many share one."""
+    if reduced < 16 or vectors >= 512 * sm_count:
+        return ColumnSettings(vector=vector, across=256, down=1, unroll=4)
+    if vectors >= 32 * sm_count:
+        return ColumnSettings(vector=vector, across=32, down=8, unroll=4)
+    return ColumnSettings(vector=vector, across=4, down=64, unroll=2)
 
 
 class _SoftmaxKernel(Kernel[SoftmaxCall], SoftmaxFwdInterface):
@@ -97,20 +133,22 @@ class SoftmaxKernel(_SoftmaxKernel):
 
     def __init__(self, call: SoftmaxCall) -> None:
         super().__init__(call)
-        self._loaded: dict[Settings, cuda.CUDAFunction] = {}
+        self._loaded: dict[Settings, Sequence[cuda.CUDAFunction]] = {}
 
     def programs(self) -> Sequence[Program]:
-        """The program of every launch setting."""
-        found: list[Program] = []
+        """The programs of every launch setting."""
+        found: list[Settings] = []
         for vector in (min(WIDEST, ACCESS_BYTES // self.call.dtype.itemsize), 1):
-            longest = [lanes * steps * vector for lanes, _, steps in ON_CHIP]
-            found += (self.program(row_settings(length, vector)) for length in (*longest, longest[-1] + 1))
-            found += (self.program(column_settings(32, reduced, vector, 1)) for reduced in (1, 16))
-        return tuple(found)
+            longest = [lanes * steps * vector for lanes, _, steps, _ in ON_CHIP]
+            found += (row_settings(1, length, vector, 1) for length in (*longest, longest[-1] + 1))
+            found.append(row_settings(1, longest[-1] + 1, vector, 2))
+            found += (column_settings(count, 16, vector, 1) for count in (1, 32, 512))
+        return tuple(program for settings in found for program in self.programs_of(settings))
 
-    def program(self, settings: Settings) -> Program:
-        """The program of one launch setting."""
-        return Program.of(_CUDA_PROGRAMS, BUILDERS[type(settings)], **self.shared_arguments(), **asdict(settings))
+    def programs_of(self, settings: Settings) -> Sequence[Program]:
+        """The programs of one launch setting, in the order of their launches."""
+        arguments = {**self.shared_arguments(), **asdict(settings)}
+        return tuple(Program.of(_CUDA_PROGRAMS, builder, **arguments) for builder in BUILDERS[type(settings)])
 
     def forward(self, x: Tensor, axis: int) -> Tensor:
         """See `SoftmaxFwdInterface.forward`; the current device is what it was."""
@@ -120,24 +158,35 @@ class SoftmaxKernel(_SoftmaxKernel):
         outer, reduced, inner = _slices(x, axis)
         with torch.cuda.device(x.device):
             if inner == 1:
-                vector = vector_width(reduced, x.dtype)
-                run = self._run(row_settings(reduced, vector))
-                run(rows_view(x, outer, reduced, vector), rows_view(y, outer, reduced, vector))
+                self._launch_rows(x, y, outer, reduced)
             else:
                 vector = vector_width(inner, x.dtype)
-                run = self._run(column_settings(outer * inner, reduced, vector, self.call.sm_count))
+                (run,) = self._load(column_settings(outer * inner // vector, reduced, vector, self.call.sm_count))
                 views = (columns_view(tensor, outer, reduced, inner, vector) for tensor in (x, y))
                 run(*views)
         return y
 
-    def _run(self, settings: Settings) -> cuda.CUDAFunction:
-        """The program of one launch setting, built by the first call that needs it."""
-        run = self._loaded.get(settings)
-        if run is None:
+    def _launch_rows(self, x: Tensor, y: Tensor, outer: int, reduced: int) -> None:
+        vector = vector_width(reduced, x.dtype)
+        settings = row_settings(outer, reduced, vector, self.call.sm_count)
+        source, target = (rows_view(tensor, outer, reduced, vector) for tensor in (x, y))
+        first, *second = self._load(settings)
+        if not isinstance(settings, PartSettings):
+            first(source, target)
+            return
+        count = parts_of(outer, reduced, settings, self.call.sm_count)
+        parts = torch.empty((outer, count, 2), dtype=torch.float32, device=x.device)
+        first(source, parts)
+        second[0](source, parts, target)
+
+    def _load(self, settings: Settings) -> Sequence[cuda.CUDAFunction]:
+        """The programs of one launch setting, built by the first call that needs them."""
+        found = self._loaded.get(settings)
+        if found is None:
             owner = f"{type(self).__name__} for {self.call}"
-            run = cuda.load(self.program(settings), arch=self.call.arch, owner=owner)
-            self._loaded[settings] = run
-        return run
+            found = [cuda.load(each, arch=self.call.arch, owner=owner) for each in self.programs_of(settings)]
+            self._loaded[settings] = found
+        return found
 
 
 class SoftmaxCPUKernel(_SoftmaxKernel):

@@ -8,13 +8,8 @@ Every size is dynamic and offsets are 64 bits wide.
 
 import tilelang.language as T  # noqa: N812
 
-from tileops_kernels.macros.combining import combine, contribution, identity, outcome, own, reduction
+from tileops_kernels.macros.combining import combine, contribution, dealt, identity, outcome, own, reduction
 from tileops_kernels.macros.cuda_rows import READ_ONCE, combine_over_lanes, fills_access, read_once, warps_of
-
-
-def dealt(chunks, part, parts):
-    """How many of the chunks, at least one, go to one part."""
-    return T.truncdiv(chunks - part + parts - 1, parts)
 
 
 def reduce_rows(operation, of, gives, source, through, target, vector, lanes, rows, unroll):

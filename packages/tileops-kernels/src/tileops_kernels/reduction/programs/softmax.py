@@ -1,4 +1,4 @@
-"""Softmax on CUDA: rows held in registers, rows too long for that, and columns that lie side by side.
+"""Softmax on CUDA: rows held in registers, rows too long for that, parts of few rows, and columns side by side.
 
 Elements are rounded to `through` and widened to float32; the result, or with `log` its logarithm, is rounded once to
 `target`. Every size is dynamic and offsets are 64 bits wide. A row with NaN, with plus infinity or of nothing but minus
@@ -7,22 +7,109 @@ infinity gives NaN.
 
 import tilelang.language as T  # noqa: N812
 
-from tileops_kernels.macros.combining import LOWEST, part, weight, weight_of, widened
-from tileops_kernels.macros.cuda_rows import combine_over_lanes, warps_of
+from tileops_kernels.macros.combining import LOWEST, dealt, widened
+from tileops_kernels.macros.cuda_rows import READ_ONCE, combine_over_lanes, fills_access, read_once, warps_of
+
+LOG2_E = 1.4426950408889634
 
 
-def softmax_on_chip(log, source, through, target, vector, lanes, rows, steps):
-    """Rows of up to `steps * lanes * vector` elements, read once; parameters X and Y (outer, vectors, vector)."""
+def power(difference, target):
+    """The exponential of `difference` in float32; for a narrower `target`, with an error that rounding hides."""
+    return T.exp(difference) if target == "float32" else T.exp2(difference * T.float32(LOG2_E))
+
+
+def weight(log, difference, target):
+    """An element's weight by its `difference` from the greatest, or with `log` the weight's logarithm."""
+    return difference if log else power(difference, target)
+
+
+def weight_of(log, value, target):
+    """The weight itself, from what `weight` gave."""
+    return power(value, target) if log else value
+
+
+def share(log, total):
+    """What `part` takes of the `total` weight: its logarithm or reciprocal; parts of nothing are NaN."""
+    return T.log(total) if log else T.float32(1) / total
+
+
+def part(log, value, shared):
+    """What `weight` gave, as its part in the whole."""
+    return value - shared if log else value * shared
+
+
+@T.macro
+def read_chunk(x, unroll, vector, X, row, first, lanes, vectors, once):
+    """x[k, :] = vector first + k * lanes of a row, for each k below `unroll` whose vector the row has."""
+    for k in T.unroll(unroll):
+        if first + k * lanes < vectors:
+            if once:
+                read_once(x, k * vector, X, (row * vectors + first + k * lanes) * vector)
+            else:
+                for v in T.vectorized(vector):
+                    x[k, v] = X[row, first + k * lanes, v]
+
+
+@T.macro
+def take_in_chunk(x, unroll, vector, first, lanes, vectors, source, through, target, largest, earlier, total):
+    """Add what read_chunk has read to the `largest` element and the `total` weight beside it; `earlier` is for this."""
+    earlier[0] = largest[0]
+    for k in T.unroll(unroll):
+        if first + k * lanes < vectors:
+            for v in T.unroll(vector):
+                largest[0] = T.max(largest[0], widened(x[k, v], source, through))
+    total[0] *= T.exp(earlier[0] - largest[0])
+    for k in T.unroll(unroll):
+        if first + k * lanes < vectors:
+            for v in T.unroll(vector):
+                total[0] += power(widened(x[k, v], source, through) - largest[0], target)
+
+
+@T.macro
+def write_chunk(log, x, y, unroll, vector, Y, row, first, lanes, vectors, source, through, target, largest, shared):
+    """Write the parts of what read_chunk has read; `y` is for one vector."""
+    for k in T.unroll(unroll):
+        if first + k * lanes < vectors:
+            for v in T.unroll(vector):
+                above = weight(log, widened(x[k, v], source, through) - largest[0], target)
+                y[v] = T.cast(part(log, above, shared[0]), target)
+            for v in T.vectorized(vector):
+                Y[row, first + k * lanes, v] = y[v]
+
+
+@T.macro
+def whole_over_lanes(largest, earlier, total, maxima, sums, slot, lane, lanes):
+    """`largest` and `total` = those of all threads of a row together, in each of them."""
+    earlier[0] = largest[0]
+    combine_over_lanes("max", largest, maxima, slot, lane, lanes)
+    total[0] *= T.exp(earlier[0] - largest[0])
+    combine_over_lanes("sum", total, sums, slot, lane, lanes)
+
+
+def softmax_on_chip(log, source, through, target, vector, lanes, rows, steps, blocks):
+    """Rows of up to `steps * lanes * vector` elements, read once; parameters X and Y (outer, vectors, vector).
+
+    At least `blocks` blocks fit on a multiprocessor, which bounds the registers of a thread.
+    """
     outer, vectors = T.dynamic("outer", "int64"), T.dynamic("vectors", "int64")
+    once = fills_access(vector, source)
 
     @T.macro
-    def read_row(X, row, lane, x, values, largest):
+    def read_row(X, row, lane, x):
         for k in T.unroll(steps):
             if row < outer and k * lanes + lane < vectors:
-                for v in T.vectorized(vector):
-                    x[v] = X[row, k * lanes + lane, v]
+                if once:
+                    read_once(x, k * vector, X, (row * vectors + k * lanes + lane) * vector)
+                else:
+                    for v in T.vectorized(vector):
+                        x[k, v] = X[row, k * lanes + lane, v]
+
+    @T.macro
+    def widen(row, lane, x, values, largest):
+        for k in T.unroll(steps):
+            if row < outer and k * lanes + lane < vectors:
                 for v in T.unroll(vector):
-                    values[k, v] = widened(x[v], source, through)
+                    values[k, v] = widened(x[k, v], source, through)
                     largest[0] = T.max(largest[0], values[k, v])
 
     @T.macro
@@ -30,30 +117,31 @@ def softmax_on_chip(log, source, through, target, vector, lanes, rows, steps):
         for k in T.unroll(steps):
             if row < outer and k * lanes + lane < vectors:
                 for v in T.unroll(vector):
-                    values[k, v] = weight(log, values[k, v] - largest[0])
-                    total[0] += weight_of(log, values[k, v])
+                    values[k, v] = weight(log, values[k, v] - largest[0], target)
+                    total[0] += weight_of(log, values[k, v], target)
 
     @T.prim_func
     def program(X: T.Tensor[(outer, vectors, vector), source], Y: T.Tensor[(outer, vectors, vector), target]):
-        with T.Kernel(T.ceildiv(outer, rows), threads=rows * lanes) as block:
+        with T.Kernel(T.ceildiv(outer, rows), threads=rows * lanes, prelude=READ_ONCE) as block:
             thread = T.get_thread_binding(0)
             slot, lane = thread // lanes, thread % lanes
             row = T.cast(block, "int64") * rows + slot
-            x = T.alloc_local((vector,), source)
+            x = T.alloc_local((steps, vector), source)
             y = T.alloc_local((vector,), target)
             values = T.alloc_local((steps, vector), "float32")
             largest = T.alloc_local((1,), "float32")
             total = T.alloc_local((1,), "float32")
             maxima = T.alloc_shared((rows, warps_of(lanes)), "float32")
             sums = T.alloc_shared((rows, warps_of(lanes)), "float32")
+            T.annotate_min_blocks_per_sm(blocks)
             largest[0] = T.float32(LOWEST)
             total[0] = T.float32(0)
-            read_row(X, row, lane, x, values, largest)
+            read_row(X, row, lane, x)
+            widen(row, lane, x, values, largest)
             combine_over_lanes("max", largest, maxima, slot, lane, lanes)
             exponentiate(row, lane, values, largest, total)
             combine_over_lanes("sum", total, sums, slot, lane, lanes)
-            if log:
-                total[0] = T.log(total[0])
+            total[0] = share(log, total[0])
             for k in T.unroll(steps):
                 if row < outer and k * lanes + lane < vectors:
                     for v in T.unroll(vector):
@@ -71,30 +159,11 @@ def softmax_streaming(log, source, through, target, vector, lanes, unroll):
     """
     outer, vectors = T.dynamic("outer", "int64"), T.dynamic("vectors", "int64")
     chunk = lanes * unroll
-
-    @T.macro
-    def read_chunk(X, row, lane, c, x):
-        for k in T.unroll(unroll):
-            if c * chunk + k * lanes + lane < vectors:
-                for v in T.vectorized(vector):
-                    x[k, v] = X[row, c * chunk + k * lanes + lane, v]
-
-    @T.macro
-    def take_in_chunk(lane, c, x, largest, earlier, total):
-        earlier[0] = largest[0]
-        for k in T.unroll(unroll):
-            if c * chunk + k * lanes + lane < vectors:
-                for v in T.unroll(vector):
-                    largest[0] = T.max(largest[0], widened(x[k, v], source, through))
-        total[0] *= T.exp(earlier[0] - largest[0])
-        for k in T.unroll(unroll):
-            if c * chunk + k * lanes + lane < vectors:
-                for v in T.unroll(vector):
-                    total[0] += T.exp(widened(x[k, v], source, through) - largest[0])
+    once = fills_access(vector, source)
 
     @T.prim_func
     def program(X: T.Tensor[(outer, vectors, vector), source], Y: T.Tensor[(outer, vectors, vector), target]):
-        with T.Kernel(outer, threads=lanes) as block:
+        with T.Kernel(outer, threads=lanes, prelude=READ_ONCE) as block:
             lane = T.get_thread_binding(0)
             row = T.cast(block, "int64")
             x = T.alloc_local((unroll, vector), source)
@@ -107,24 +176,96 @@ def softmax_streaming(log, source, through, target, vector, lanes, unroll):
             largest[0] = T.float32(LOWEST)
             total[0] = T.float32(0)
             for c in T.serial(T.ceildiv(vectors, chunk)):
-                read_chunk(X, row, lane, c, x)
-                take_in_chunk(lane, c, x, largest, earlier, total)
-            earlier[0] = largest[0]
-            combine_over_lanes("max", largest, maxima, 0, lane, lanes)
-            total[0] *= T.exp(earlier[0] - largest[0])
-            combine_over_lanes("sum", total, sums, 0, lane, lanes)
-            if log:
-                total[0] = T.log(total[0])
+                first = c * chunk + lane
+                read_chunk(x, unroll, vector, X, row, first, lanes, vectors, False)
+                take_in_chunk(
+                    x, unroll, vector, first, lanes, vectors, source, through, target, largest, earlier, total
+                )
+            whole_over_lanes(largest, earlier, total, maxima, sums, 0, lane, lanes)
+            total[0] = share(log, total[0])
             for back in T.serial(T.ceildiv(vectors, chunk)):
-                c = T.ceildiv(vectors, chunk) - 1 - back
-                read_chunk(X, row, lane, c, x)
-                for k in T.unroll(unroll):
-                    if c * chunk + k * lanes + lane < vectors:
-                        for v in T.unroll(vector):
-                            above = weight(log, widened(x[k, v], source, through) - largest[0])
-                            y[v] = T.cast(part(log, above, total[0]), target)
-                        for v in T.vectorized(vector):
-                            Y[row, c * chunk + k * lanes + lane, v] = y[v]
+                first = (T.ceildiv(vectors, chunk) - 1 - back) * chunk + lane
+                read_chunk(x, unroll, vector, X, row, first, lanes, vectors, once)
+                write_chunk(
+                    log, x, y, unroll, vector, Y, row, first, lanes, vectors, source, through, target, largest, total
+                )
+
+    return program
+
+
+def softmax_weigh(log, source, through, target, vector, lanes, unroll):  # noqa: ARG001 - as all builders here
+    """The greatest element and the weight beside it of each part of a row.
+
+    Parameters X (outer, vectors, vector), P (outer, parts, 2). Chunks of `lanes * unroll` vectors go to the parts in
+    turn.
+    """
+    outer, vectors, parts = T.dynamic("outer", "int64"), T.dynamic("vectors", "int64"), T.dynamic("parts", "int64")
+    chunk = lanes * unroll
+
+    @T.prim_func
+    def program(X: T.Tensor[(outer, vectors, vector), source], P: T.Tensor[(outer, parts, 2), "float32"]):
+        with T.Kernel(outer, parts, threads=lanes) as (block, piece):
+            lane = T.get_thread_binding(0)
+            row = T.cast(block, "int64")
+            x = T.alloc_local((unroll, vector), source)
+            largest = T.alloc_local((1,), "float32")
+            earlier = T.alloc_local((1,), "float32")
+            total = T.alloc_local((1,), "float32")
+            maxima = T.alloc_shared((1, warps_of(lanes)), "float32")
+            sums = T.alloc_shared((1, warps_of(lanes)), "float32")
+            largest[0] = T.float32(LOWEST)
+            total[0] = T.float32(0)
+            for c in T.serial(dealt(T.ceildiv(vectors, chunk), piece, parts)):
+                first = (c * parts + piece) * chunk + lane
+                read_chunk(x, unroll, vector, X, row, first, lanes, vectors, False)
+                take_in_chunk(
+                    x, unroll, vector, first, lanes, vectors, source, through, target, largest, earlier, total
+                )
+            whole_over_lanes(largest, earlier, total, maxima, sums, 0, lane, lanes)
+            if lane == 0:
+                P[row, piece, 0] = largest[0]
+                P[row, piece, 1] = total[0]
+
+    return program
+
+
+def softmax_divide(log, source, through, target, vector, lanes, unroll):
+    """The softmax, from what softmax_weigh found of at most `lanes` parts of each row.
+
+    Parameters X (outer, vectors, vector), P (outer, parts, 2), Y (outer, vectors, vector); blocks and chunks as there.
+    """
+    outer, vectors, parts = T.dynamic("outer", "int64"), T.dynamic("vectors", "int64"), T.dynamic("parts", "int64")
+    chunk = lanes * unroll
+
+    @T.prim_func
+    def program(
+        X: T.Tensor[(outer, vectors, vector), source],
+        P: T.Tensor[(outer, parts, 2), "float32"],
+        Y: T.Tensor[(outer, vectors, vector), target],
+    ):
+        with T.Kernel(outer, parts, threads=lanes) as (block, piece):
+            lane = T.get_thread_binding(0)
+            row = T.cast(block, "int64")
+            x = T.alloc_local((unroll, vector), source)
+            y = T.alloc_local((vector,), target)
+            largest = T.alloc_local((1,), "float32")
+            earlier = T.alloc_local((1,), "float32")
+            total = T.alloc_local((1,), "float32")
+            maxima = T.alloc_shared((1, warps_of(lanes)), "float32")
+            sums = T.alloc_shared((1, warps_of(lanes)), "float32")
+            largest[0] = T.float32(LOWEST)
+            total[0] = T.float32(0)
+            if lane < parts:
+                largest[0] = P[row, lane, 0]
+                total[0] = P[row, lane, 1]
+            whole_over_lanes(largest, earlier, total, maxima, sums, 0, lane, lanes)
+            total[0] = share(log, total[0])
+            for c in T.serial(dealt(T.ceildiv(vectors, chunk), piece, parts)):
+                first = (c * parts + piece) * chunk + lane
+                read_chunk(x, unroll, vector, X, row, first, lanes, vectors, False)
+                write_chunk(
+                    log, x, y, unroll, vector, Y, row, first, lanes, vectors, source, through, target, largest, total
+                )
 
     return program
 
@@ -132,8 +273,8 @@ def softmax_streaming(log, source, through, target, vector, lanes, unroll):
 def softmax_columns(log, source, through, target, vector, across, down, unroll):
     """Columns, read twice; parameters X and Y (outer, reduced, vectors, vector).
 
-    Threads run over the vectors of all outer slices, `across` of them in a block; `down` threads share a vector and
-    read `unroll` of its rows at a time.
+    Threads run over the vectors of all outer slices, `across` of them in a block; `down` threads, a power of two, share
+    a vector and read `unroll` of its rows at a time.
     """
     outer, reduced, vectors = T.dynamic("outer", "int64"), T.dynamic("reduced", "int64"), T.dynamic("vectors", "int64")
 
@@ -157,29 +298,36 @@ def softmax_columns(log, source, through, target, vector, across, down, unroll):
         for k in T.unroll(unroll):
             if place < outer and first + k * down < reduced:
                 for v in T.unroll(vector):
-                    total[v] += T.exp(widened(x[k, v], source, through) - largest[v])
+                    total[v] += power(widened(x[k, v], source, through) - largest[v], target)
 
     @T.macro
-    def merge(maxima, sums, slot, lane, largest, total):
+    def merge(maxima, sums, slot, lane, largest, earlier, total):
         for v in T.unroll(vector):
-            maxima[slot, lane, v] = largest[v]
-            sums[slot, lane, v] = total[v]
+            maxima[v, slot, lane] = largest[v]
+            sums[v, slot, lane] = total[v]
+        for step in T.unroll(down.bit_length() - 1):
+            T.sync_threads()
+            if slot < down >> (step + 1):
+                for v in T.unroll(vector):
+                    earlier[v] = largest[v]
+                    largest[v] = T.max(largest[v], maxima[v, slot + (down >> (step + 1)), lane])
+                    total[v] *= T.exp(earlier[v] - largest[v])
+                    total[v] += sums[v, slot + (down >> (step + 1)), lane] * T.exp(
+                        maxima[v, slot + (down >> (step + 1)), lane] - largest[v]
+                    )
+                    maxima[v, slot, lane] = largest[v]
+                    sums[v, slot, lane] = total[v]
         T.sync_threads()
         for v in T.unroll(vector):
-            for other in T.serial(down):
-                largest[v] = T.max(largest[v], maxima[other, lane, v])
-            total[v] = T.float32(0)
-            for other in T.serial(down):
-                total[v] += sums[other, lane, v] * T.exp(maxima[other, lane, v] - largest[v])
-            if log:
-                total[v] = T.log(total[v])
+            largest[v] = maxima[v, 0, lane]
+            total[v] = share(log, sums[v, 0, lane])
 
     @T.macro
     def write_rows(Y, place, j, first, x, y, largest, total):
         for k in T.unroll(unroll):
             if place < outer and first + k * down < reduced:
                 for v in T.unroll(vector):
-                    above = weight(log, widened(x[k, v], source, through) - largest[v])
+                    above = weight(log, widened(x[k, v], source, through) - largest[v], target)
                     y[v] = T.cast(part(log, above, total[v]), target)
                 for v in T.vectorized(vector):
                     Y[place, first + k * down, j, v] = y[v]
@@ -198,15 +346,15 @@ def softmax_columns(log, source, through, target, vector, across, down, unroll):
             largest = T.alloc_local((vector,), "float32")
             earlier = T.alloc_local((vector,), "float32")
             total = T.alloc_local((vector,), "float32")
-            maxima = T.alloc_shared((down, across, vector), "float32")
-            sums = T.alloc_shared((down, across, vector), "float32")
+            maxima = T.alloc_shared((vector, down, across), "float32")
+            sums = T.alloc_shared((vector, down, across), "float32")
             for v in T.unroll(vector):
                 largest[v] = T.float32(LOWEST)
                 total[v] = T.float32(0)
             for c in T.serial(T.ceildiv(reduced, down * unroll)):
                 read_rows(X, place, j, c * (down * unroll) + slot, x)
                 take_in_rows(place, c * (down * unroll) + slot, x, largest, earlier, total)
-            merge(maxima, sums, slot, lane, largest, total)
+            merge(maxima, sums, slot, lane, largest, earlier, total)
             for c in T.serial(T.ceildiv(reduced, down * unroll)):
                 read_rows(X, place, j, c * (down * unroll) + slot, x)
                 write_rows(Y, place, j, c * (down * unroll) + slot, x, y, largest, total)
