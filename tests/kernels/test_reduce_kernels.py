@@ -68,28 +68,32 @@ def test_every_kernel_type_is_registered() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reduced", "vector", "expected"),
+    ("outer", "reduced", "vector", "expected"),
     [
-        (1, 1, RowSettings(vector=1, lanes=1, rows=128, unroll=2)),
-        (16, 8, RowSettings(vector=8, lanes=1, rows=128, unroll=2)),
-        (24, 8, RowSettings(vector=8, lanes=4, rows=32, unroll=8)),
-        (256, 8, RowSettings(vector=8, lanes=4, rows=32, unroll=8)),
-        (264, 8, RowSettings(vector=8, lanes=32, rows=4, unroll=8)),
-        (2048, 8, RowSettings(vector=8, lanes=32, rows=4, unroll=8)),
-        (4096, 8, RowSettings(vector=8, lanes=64, rows=2, unroll=8)),
-        (4104, 8, RowSettings(vector=8, lanes=256, rows=1, unroll=4)),
-        (513, 1, RowSettings(vector=1, lanes=256, rows=1, unroll=4)),
+        (2048, 1, 1, RowSettings(vector=1, lanes=1, rows=128, unroll=2)),
+        (2048, 16, 8, RowSettings(vector=8, lanes=1, rows=128, unroll=2)),
+        (2048, 24, 8, RowSettings(vector=8, lanes=4, rows=32, unroll=8)),
+        (2048, 256, 8, RowSettings(vector=8, lanes=4, rows=32, unroll=8)),
+        (264, 256, 8, RowSettings(vector=8, lanes=4, rows=32, unroll=8)),
+        (2048, 264, 8, RowSettings(vector=8, lanes=32, rows=4, unroll=8)),
+        (2048, 2048, 8, RowSettings(vector=8, lanes=32, rows=4, unroll=8)),
+        (265, 4096, 8, RowSettings(vector=8, lanes=64, rows=2, unroll=8)),
+        (264, 4096, 8, RowSettings(vector=8, lanes=256, rows=1, unroll=4)),
+        (2048, 8192, 8, RowSettings(vector=8, lanes=256, rows=1, unroll=4)),
+        (2048, 8200, 8, RowSettings(vector=8, lanes=512, rows=1, unroll=4)),
+        (2048, 1025, 1, RowSettings(vector=1, lanes=512, rows=1, unroll=4)),
     ],
 )
-def test_row_settings(reduced: int, vector: int, expected: RowSettings) -> None:
-    """Short rows share a block, long ones have it to themselves."""
-    assert row_settings(reduced, vector) == expected
+def test_row_settings(outer: int, reduced: int, vector: int, expected: RowSettings) -> None:
+    """Short rows share a block unless they are few, long ones have it to themselves."""
+    assert row_settings(outer, reduced, vector, 132) == expected
 
 
 def test_column_settings() -> None:
     """A thread has a vector of columns to itself where they are many or short; of few, many share one."""
     alone, few = ColumnSettings(8, across=256, down=1, unroll=4), ColumnSettings(8, across=4, down=128, unroll=8)
-    assert column_settings(512, 2048, 8, 132) == few
+    assert column_settings(3 * 132 - 1, 2048, 8, 132) == ColumnSettings(8, across=2, down=256, unroll=8)
+    assert column_settings(3 * 132, 2048, 8, 132) == few
     assert column_settings(64 * 132 - 1, 2048, 8, 132) == few
     assert column_settings(64 * 132, 2048, 8, 132) == ColumnSettings(8, across=32, down=8, unroll=8)
     assert column_settings(512, 15, 8, 132) == alone
@@ -98,7 +102,7 @@ def test_column_settings() -> None:
 
 def test_settings_are_those_of_a_part() -> None:
     """Where a slice has several results, a row is as long as a part, and columns are as many as parts make them."""
-    assert settings_of(Pass(4, 1 << 16, 1, parts=16), 8, 132) == row_settings(4096, 8)
+    assert settings_of(Pass(4, 1 << 16, 1, parts=16), 8, 132) == row_settings(64, 4096, 8, 132)
     assert settings_of(Pass(1, 1 << 16, 256, parts=33), 8, 132) == column_settings(32 * 33, 1 << 16, 8, 132)
 
 
@@ -320,7 +324,7 @@ def test_no_elements_launch_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_offsets_are_wide_and_accesses_whole(rows: bool) -> None:
     """Offsets are computed in 64 bits and elements read 16 bytes at a time."""
     kernel = ReduceKernel(cuda_call())
-    settings = row_settings(4096, 8) if rows else column_settings(512, 2048, 8, 132)
+    settings = row_settings(999, 4096, 8, 132) if rows else column_settings(512, 2048, 8, 132)
     text = cuda.cross_compile(kernel.program(kernel.first, settings), arch=90)
 
     assert re.search(r"tileops_read_once\(\(&\(x\[.*&\(X\[.*\(int64_t\)blockIdx\.x", text)

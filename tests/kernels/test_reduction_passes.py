@@ -14,7 +14,7 @@ from tileops_kernels.reduction.passes import Pass, Spread, passes
 
 TOGETHER = Spread(slices=1, columns=None, part=1 << 40, width=1)
 """A device that spreads nothing."""
-HOPPER = Spread(slices=4 * 132, columns=32 * 132, part=4096, width=256, dealing=True)
+HOPPER = Spread(slices=16 * 132, columns=32 * 132, part=4096, width=256, dealing=True)
 TWO_THREADS = Spread(slices=2, columns=None, part=16384, width=256)
 
 
@@ -43,7 +43,9 @@ def test_runs_of_axes(shape: tuple[int, ...], axes: tuple[int, ...], expected: l
     ("shape", "axes", "spread", "expected"),
     [
         ((2048, 4096), (1,), HOPPER, [Pass(2048, 4096, 1)]),
-        ((64, 32768), (1,), HOPPER, [Pass(64, 32768, 1, parts=8), Pass(64, 8, 1)]),
+        ((64, 32768), (1,), HOPPER, [Pass(64, 32768, 1)]),
+        ((64, 65536), (1,), HOPPER, [Pass(64, 65536, 1, parts=2), Pass(64, 2, 1)]),
+        ((32, 32768), (1,), HOPPER, [Pass(32, 32768, 1, parts=8), Pass(32, 8, 1)]),
         ((4, 102400), (1,), HOPPER, [Pass(4, 102400, 1, parts=25), Pass(4, 25, 1)]),
         ((2048, 4096), (0,), HOPPER, [Pass(1, 2048, 4096)]),
         ((65536, 512), (0,), HOPPER, [Pass(1, 65536, 512, parts=8), Pass(1, 8, 512)]),

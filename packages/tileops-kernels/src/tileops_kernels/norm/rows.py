@@ -71,7 +71,7 @@ def on_chip_settings(call: LayerNormCall, *, threads: int = 768, accesses: int =
 def streaming_settings(call: LayerNormCall) -> StreamingSettings:
     """As many threads as a block may have, so that the few rows under way are still cached when read again."""
     vector = vector_width(call)
-    return StreamingSettings(vector=vector, lanes=min(1024, _lanes(call.n // vector)), rows=1, unroll=2)
+    return StreamingSettings(vector=vector, lanes=min(1024, _lanes(call.n // vector)), rows=1, unroll=8)
 
 
 def general_settings(call: LayerNormCall) -> StreamingSettings:

@@ -12,6 +12,9 @@ SHORT = 16
 FEW = 4
 """Parts of a spread's length whose elements are few enough to be reduced in one pass."""
 
+PLENTY = 64
+"""A share of a spread's slices that is plenty: their parts are not worth a second pass until they are far longer."""
+
 
 @dataclass(frozen=True, slots=True)
 class Pass:
@@ -86,7 +89,8 @@ def _split(whole: Pass, spread: Spread) -> tuple[Pass, ...]:
         wanted = aim // results
     else:
         wanted = -(-aim // results)
-    wanted = min(wanted, reduced * inner // spread.part)
+    plenty = inner == 1 and spread.dealing and outer * PLENTY >= spread.slices
+    wanted = min(wanted, reduced * inner // (spread.part * FEW * 2 if plenty else spread.part))
     if spread.dealing:
         parts = max(min(wanted, most), 1)
         first = Pass(outer, reduced, inner, parts)

@@ -50,35 +50,38 @@ class RowSettings:
 
 Settings: TypeAlias = RowSettings | ColumnSettings
 
-ROWS = ((2, 1, 128, 2), (32, 4, 32, 8), (256, 32, 4, 8), (512, 64, 2, 8))
+ROWS = ((2, 1, 128, 2), (32, 4, 32, 8), (256, 32, 4, 8), (512, 64, 2, 8), (1024, 256, 1, 4), (None, 512, 1, 4))
 """Vectors that a row has at most, lanes, rows of a block and accesses at a time of the programs of rows."""
 
 
-def row_settings(reduced: int, vector: int) -> RowSettings:
-    """Lanes for eight accesses each, a lane for one or two, and for rows of more than eight of 64 lanes a block."""
+def row_settings(outer: int, reduced: int, vector: int, sm_count: int) -> RowSettings:
+    """A lane for one or two accesses, up to 64 with eight each, then a block; few rows are given more lanes."""
     vectors = reduced // vector
+    few = vectors > 32 and outer <= 2 * sm_count
     for longest, lanes, rows, unroll in ROWS:
-        if vectors <= longest:
+        if longest is None or (vectors <= longest and not (few and lanes < 256)):
             return RowSettings(vector=vector, lanes=lanes, rows=rows, unroll=unroll)
-    return RowSettings(vector=vector, lanes=256, rows=1, unroll=4)
+    raise AssertionError("the last program takes rows of any length")
 
 
 def column_settings(vectors: int, reduced: int, vector: int, sm_count: int) -> ColumnSettings:
     """A thread for each of `vectors` vectors where they are plenty or short; else as many share one as fill the device.
 
-    Four vectors of a row are the least that memory hands over at once.
+    Two vectors of a row are the least that memory hands over at once, four the least that it does well.
     """
     if reduced < 16 or vectors >= 512 * sm_count:
         return ColumnSettings(vector=vector, across=256, down=1, unroll=4)
     if vectors >= 64 * sm_count:
         return ColumnSettings(vector=vector, across=32, down=8, unroll=8)
-    return ColumnSettings(vector=vector, across=4, down=128, unroll=8)
+    if vectors >= 3 * sm_count:
+        return ColumnSettings(vector=vector, across=4, down=128, unroll=8)
+    return ColumnSettings(vector=vector, across=2, down=256, unroll=8)
 
 
 def settings_of(each: Pass, vector: int, sm_count: int) -> Settings:
     """The launch settings of one pass whose elements are read `vector` at a time."""
     if each.inner == 1:
-        return row_settings(each.reduced // each.parts, vector)
+        return row_settings(each.outer * each.parts, each.reduced // each.parts, vector, sm_count)
     vectors = each.outer * each.inner // vector
     return column_settings(vectors * each.parts, each.reduced // each.parts, vector, sm_count)
 
@@ -166,9 +169,9 @@ class ReduceKernel(_PassesKernel):
         found: list[Program] = []
         for step in self.steps():
             for vector in (min(WIDEST, ACCESS_BYTES // getattr(torch, step.source).itemsize), 1):
-                lengths = [*(longest for longest, *_ in ROWS), ROWS[-1][0] + 1]
-                found += (self.program(step, row_settings(length * vector, vector)) for length in lengths)
-                found += (self.program(step, column_settings(count, 16, vector, 1)) for count in (1, 64, 512))
+                lengths = [longest or 1025 for longest, *_ in ROWS]
+                found += (self.program(step, row_settings(3, length * vector, vector, 1)) for length in lengths)
+                found += (self.program(step, column_settings(count, 16, vector, 1)) for count in (1, 3, 64, 512))
         return tuple(found)
 
     def program(self, step: Step, settings: Settings) -> Program:
@@ -178,7 +181,7 @@ class ReduceKernel(_PassesKernel):
         return Program.of(_CUDA_PROGRAMS, builder, **arguments)
 
     def spread(self) -> Spread:
-        """Four blocks of rows on each multiprocessor, or one of columns."""
+        """Sixteen parts of rows for each multiprocessor, or a block of columns."""
         return self._spread
 
     def forward(self, x: Tensor, axes: Sequence[int]) -> Tensor:

@@ -72,15 +72,7 @@ BUILDERS: Mapping[type[Settings], Sequence[str]] = {
 }
 """The builders that each kind of settings belongs to, in the order in which they are launched."""
 
-ON_CHIP = (
-    (4, 32, 4, 8),
-    (32, 4, 1, 12),
-    (32, 4, 4, 8),
-    (128, 1, 4, 8),
-    (256, 1, 4, 4),
-    (512, 1, 4, 2),
-    (1024, 1, 4, 1),
-)
+ON_CHIP = ((4, 32, 4, 8), (16, 8, 2, 12), (64, 2, 2, 12), (128, 1, 2, 12), (256, 1, 2, 8), (512, 1, 2, 4))
 """Lanes, rows of a block, accesses of a lane and blocks of a multiprocessor of the programs that hold a row."""
 
 
@@ -91,7 +83,7 @@ def row_settings(outer: int, reduced: int, vector: int, sm_count: int) -> Rows:
             return OnChipSettings(vector=vector, lanes=lanes, rows=rows, steps=steps, blocks=blocks)
     if 2 * outer <= sm_count:
         return PartSettings(vector=vector, lanes=256, unroll=1)
-    return StreamingSettings(vector=vector, lanes=1024, unroll=2)
+    return StreamingSettings(vector=vector, lanes=512, unroll=4)
 
 
 def parts_of(outer: int, reduced: int, settings: PartSettings, sm_count: int) -> int:

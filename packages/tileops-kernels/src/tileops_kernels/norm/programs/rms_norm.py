@@ -32,7 +32,8 @@ def rms_norm_on_chip(n, dtype, weighted, vector, lanes, rows, blocks):
         for k in T.unroll(steps):
             j = (k * lanes + lane) * vector
             if (whole or j < n) and (rows == 1 or row < m):
-                read_once(x, k * vector, X, row * n + j)
+                for v in T.vectorized(vector):
+                    x[k, v] = X[row, j + v]
 
     @T.macro
     def read_weight(W, lane, w):
@@ -61,7 +62,7 @@ def rms_norm_on_chip(n, dtype, weighted, vector, lanes, rows, blocks):
 
     @T.prim_func
     def weighted_rows(X: T.Tensor[(m, n), dtype], W: T.Tensor[(n,), dtype], Y: T.Tensor[(m, n), dtype], eps: T.float32):
-        with T.Kernel(T.ceildiv(m, rows), threads=rows * lanes, prelude=KEEP_PACKED + READ_ONCE) as block:
+        with T.Kernel(T.ceildiv(m, rows), threads=rows * lanes, prelude=KEEP_PACKED) as block:
             thread = T.get_thread_binding(0)
             slot, lane = thread // lanes, thread % lanes
             row = T.cast(block, "int64") * rows + slot
@@ -81,7 +82,7 @@ def rms_norm_on_chip(n, dtype, weighted, vector, lanes, rows, blocks):
 
     @T.prim_func
     def plain_rows(X: T.Tensor[(m, n), dtype], Y: T.Tensor[(m, n), dtype], eps: T.float32):
-        with T.Kernel(T.ceildiv(m, rows), threads=rows * lanes, prelude=KEEP_PACKED + READ_ONCE) as block:
+        with T.Kernel(T.ceildiv(m, rows), threads=rows * lanes, prelude=KEEP_PACKED) as block:
             thread = T.get_thread_binding(0)
             slot, lane = thread // lanes, thread % lanes
             row = T.cast(block, "int64") * rows + slot

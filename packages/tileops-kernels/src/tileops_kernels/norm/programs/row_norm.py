@@ -52,8 +52,7 @@ def write_sums(x, a, steps, vector, S, row, first, step, n, whole, present, dtyp
 def read_scales(w, steps, vector, source, row, first, step, n, whole, present, modulated, span):
     """w[k, :] = what `source` has for the elements that read_vectors reads; a vector lies in one channel."""
     if modulated:
-        once = fills_access(vector, source.dtype)
-        read_vectors(w, steps, vector, source, row, first, step, n, whole, present, once)
+        read_vectors(w, steps, vector, source, row, first, step, n, whole, present)
     elif span:
         group = T.truncmod(row, source.shape[0])
         for k in T.unroll(steps):
@@ -128,7 +127,7 @@ def row_norm_on_chip(
 
     @T.macro
     def normalize(X, R, W, B, G, Y, S, eps):
-        with T.Kernel(T.ceildiv(m, rows), threads=rows * lanes, prelude=KEEP_PACKED + READ_ONCE) as block:
+        with T.Kernel(T.ceildiv(m, rows), threads=rows * lanes, prelude=KEEP_PACKED) as block:
             thread = T.get_thread_binding(0)
             slot, lane = thread // lanes, thread % lanes
             first = lane * vector
@@ -145,10 +144,10 @@ def row_norm_on_chip(
             squares = T.alloc_shared((rows, 2 * warps_of(lanes)), "float32")
             T.annotate_min_blocks_per_sm(blocks)
             if added:
-                read_sums(x, a, b, steps, vector, X, R, row, first, step, n, whole, rows == 1 or row < m, True)
+                read_sums(x, a, b, steps, vector, X, R, row, first, step, n, whole, rows == 1 or row < m, False)
                 write_sums(x, a, steps, vector, S, row, first, step, n, whole, rows == 1 or row < m, dtype)
             else:
-                read_vectors(x, steps, vector, X, row, first, step, n, whole, rows == 1 or row < m, True)
+                read_vectors(x, steps, vector, X, row, first, step, n, whole, rows == 1 or row < m)
             if weighted:
                 read_scales(w, steps, vector, W, row, first, step, n, whole, rows == 1 or row < m, modulated, span)
             if biased:
