@@ -8,11 +8,13 @@ import pytest
 
 from tests.architecture.sources import PACKAGES, package_sources
 from tileops.manifest import registry
+from tileops_testing.catalog import family_of
 
 SOURCES = [source for package in PACKAGES for source in package_sources(package)]
 EXAMPLE = {
     "tileops/op/naming.py",
     "tileops_testing/bench/__main__.py",
+    "tileops_testing/bench/builds.py",
     "tileops_testing/example.py",
     "tileops_testing/quickstart.py",
     "tileops_testing/workload_cases.py",
@@ -35,7 +37,7 @@ def own_places(family: str) -> tuple[str, ...]:
 @pytest.mark.parametrize("name", registry.names())
 def test_an_op_is_named_in_its_own_places(name: str) -> None:
     """Nothing shared knows an op: what it needs beyond its family's modules follows from its entry and its class."""
-    places = own_places(registry.entry(name).family)
+    places = own_places(family_of(name))
     found = [source.place.partition("/src/")[2] for source in SOURCES if re.search(rf"\b{name}\b", source.text)]
     others = [module for module in found if not module.startswith(places)]
 

@@ -227,3 +227,19 @@ def test_compiling_ahead_says_what_went_wrong(tmp_path: Path, capsys: pytest.Cap
     lines = capsys.readouterr().err.splitlines()
     assert all(line.startswith("compiled ahead: ReluFwdOp-") for line in lines)
     assert len(lines) == len({case.row for case in workload_cases(ReluFwdOp)})
+
+
+def test_cold_builds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """First calls are timed with an empty cache folder; one whose program stands, for other rows, builds nothing."""
+    arguments = ["RMSNormFwdOp", "--device", "cpu", "--builds", "--case", "llama-8b", "--output", str(tmp_path)]
+
+    assert main(arguments) == 0
+    (path,) = tmp_path.iterdir()
+    (result,) = json.loads(path.read_text())["results"]
+    assert list(result["seconds"]) == [
+        "llama-8b-prefill-float16",
+        "llama-8b-prefill-bfloat16",
+        "llama-8b-decode-float32",
+    ]
+    assert all(0.02 < seconds < 60 for seconds in result["seconds"].values())
+    assert "cold builds of RMSNormFwdOp on cpu" in capsys.readouterr().out

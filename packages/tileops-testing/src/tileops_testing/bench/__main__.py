@@ -13,6 +13,7 @@ import torch
 
 from tileops.op.base import Op
 from tileops_testing.bench.ahead import compile_ahead
+from tileops_testing.bench.builds import measure_builds
 from tileops_testing.bench.overhead import Overhead, measure_overhead, operator_call
 from tileops_testing.bench.peers import NO_PEERS, Peers, peers_for
 from tileops_testing.bench.report import BenchResult
@@ -37,6 +38,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     chosen = {op.__name__: _chosen(op, device, options) for op in ops}
+    if options.builds:
+        for name, cases in chosen.items():
+            _keep_builds(name, cases, device, options)
+        return 0
     if options.ahead:
         everything = [case for cases in chosen.values() for case in cases]
         for done, problem in compile_ahead(everything, device, options.target, options.ahead):
@@ -59,6 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--target", help="construct every op with this target")
     parser.add_argument("--overhead", action="store_true", help="measure the host time per call only")
+    parser.add_argument("--builds", action="store_true", help="measure cold builds only: first calls, with no cache")
     parser.add_argument("--extra", action="store_true", help="the kit's further shapes too, not workload rows alone")
     parser.add_argument(
         "--resume", action="store_true", help="keep results of the same sources and device, measure the rest"
@@ -103,6 +109,19 @@ def _measure(name: str, cases: Sequence[Case], device: torch.device, options: ar
     if done:
         print(f"written to {path}")
     return failed
+
+
+def _keep_builds(name: str, cases: Sequence[Case], device: torch.device, options: argparse.Namespace) -> None:
+    """Measure the cold builds of one op."""
+    if not cases:
+        return
+    result = measure_builds(cases, device, options.target)
+    print(result.render())
+    path = options.output / f"{name}-builds-{device}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    facts = circumstances(str(device), Path.cwd())
+    path.write_text(json.dumps({**facts, "results": [result.to_dict()]}, indent=1) + "\n", encoding="utf-8")
+    print(f"written to {path}")
 
 
 def _compare(case: Case, peers: Peers, device: torch.device, target: str | None) -> BenchResult:
