@@ -34,6 +34,32 @@ def combine(operation, first, second):
     return T.if_then_else(further, second, first)
 
 
+NOWHERE = 2**63 - 1
+"""The position of no element, behind that of every other."""
+
+
+def farthest(operation):
+    """The float32 that every element is at least as good as for `operation`, argmax or argmin."""
+    return -T.infinity("float32") if operation == "argmax" else T.infinity("float32")
+
+
+def beats(operation, value, best):
+    """Whether `value` is greater than `best` for argmax, less for argmin; never where one of them is NaN."""
+    return value > best if operation == "argmax" else value < best
+
+
+def overtakes(operation, value, best):
+    """Whether float32 `value`, met after `best`, takes its place: it beats it, or is the first NaN."""
+    return T.And(T.Or(beats(operation, value, best), T.isnan(value)), T.Not(T.isnan(best)))
+
+
+def precedes(operation, value, position, best, place):
+    """Whether `value` at `position` takes the place of `best` at `place`: the first NaN, or the first of the best."""
+    earlier = position < place
+    number = T.Or(beats(operation, value, best), T.And(value == best, earlier))
+    return T.if_then_else(T.isnan(best), T.And(T.isnan(value), earlier), T.Or(T.isnan(value), number))
+
+
 def accumulator(through):
     """The dtype in which elements of `through` are combined."""
     return "float32" if "float" in through else "int64"

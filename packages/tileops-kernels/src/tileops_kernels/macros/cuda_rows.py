@@ -3,7 +3,7 @@
 import tilelang.language as T  # noqa: N812
 from tilelang import tvm
 
-from tileops_kernels.macros.combining import combine
+from tileops_kernels.macros.combining import combine, identity, precedes
 
 WARP = 32
 
@@ -71,6 +71,69 @@ static __device__ __forceinline__ int tileops_read_once(void *target, const void
 def fills_access(vector, dtype):
     """Whether `vector` elements of `dtype` take the 16 bytes that read_once reads."""
     return vector * tvm.DataType(str(dtype)).bits == 128
+
+
+@T.macro
+def first_over_lanes(operation, value, position, values, positions, slot, lane, lanes):
+    """value[0] at position[0] = the extreme over the `lanes` threads of a row and where it stands, in each of them.
+
+    As combine_over_lanes; `values` and `positions` are shared, (rows in the block, warps_of(lanes)).
+    """
+    other = T.alloc_var("float32")
+    place = T.alloc_var("int64")
+    for step in T.unroll(min(lanes, WARP).bit_length() - 1):
+        other = T.shfl_xor(value[0], 1 << step)
+        place = T.shfl_xor(position[0], 1 << step)
+        if precedes(operation, other, place, value[0], position[0]):
+            value[0] = other
+            position[0] = place
+    if lanes > WARP:
+        if lane % WARP == 0:
+            values[slot, lane // WARP] = value[0]
+            positions[slot, lane // WARP] = position[0]
+        T.sync_threads()
+        for warp in T.serial(lanes // WARP):
+            if precedes(operation, values[slot, warp], positions[slot, warp], value[0], position[0]):
+                value[0] = values[slot, warp]
+                position[0] = positions[slot, warp]
+
+
+@T.macro
+def scan_over_lanes(operation, total, before, carry, partial, slot, side, lane, lanes, count):
+    """before[k] = `operation` over what stands before this thread's total[k]; carry[0] takes in all that they hold.
+
+    What stands before is carry[0], then total[0] of all lanes, total[1] of all lanes, and so on; k is below `count`,
+    and total is overwritten. `lanes` is a power of two. `partial` is shared, (rows in the block, 2 * count *
+    warps_of(lanes)); a loop that alternates `side` between 0 and 1 needs no other barrier. Every thread of the block
+    must arrive here.
+    """
+    width, warps = min(lanes, WARP), warps_of(lanes)
+    other = T.alloc_var(total.dtype)
+    for k in T.unroll(count):
+        for step in T.unroll(width.bit_length() - 1):
+            other = T.shfl_up(total[k], 1 << step, width)
+            if lane % width >= 1 << step:
+                total[k] = combine(operation, other, total[k])
+        other = T.shfl_up(total[k], 1, width)
+        before[k] = T.if_then_else(lane % width > 0, other, identity(operation, total.dtype))
+    if lanes > WARP:
+        if lane % WARP == WARP - 1:
+            for k in T.unroll(count):
+                partial[slot, (side * count + k) * warps + lane // WARP] = total[k]
+        T.sync_threads()
+        for k in T.unroll(count):
+            total[k] = partial[slot, (side * count + k) * warps + lane % warps]
+            for step in T.unroll(warps.bit_length() - 1):
+                other = T.shfl_up(total[k], 1 << step, warps)
+                if lane % warps >= 1 << step:
+                    total[k] = combine(operation, other, total[k])
+            other = T.shfl_sync(total[k], T.max(lane // WARP - 1, 0), warps)
+            if lane >= WARP:
+                before[k] = combine(operation, other, before[k])
+    for k in T.unroll(count):
+        before[k] = combine(operation, carry[0], before[k])
+        other = T.shfl_sync(total[k], (warps if lanes > WARP else width) - 1, warps if lanes > WARP else width)
+        carry[0] = combine(operation, carry[0], other)
 
 
 @T.macro

@@ -16,6 +16,12 @@ from tileops_kernels.interface import InterfaceKey, KernelInterface
 Operation: TypeAlias = Literal["sum", "prod", "amax", "amin"]
 """What two elements become when they are combined; a maximum or minimum with NaN is NaN."""
 
+ScanOperation: TypeAlias = Literal["sum", "prod"]
+"""What the elements up to one become."""
+
+ArgOperation: TypeAlias = Literal["argmax", "argmin"]
+"""Which extreme's position is asked for."""
+
 Contribution: TypeAlias = Literal["value", "nonzero", "absolute", "square"]
 """What an element contributes: itself, 1 where it is not zero (as NaN is not) and else 0, or a function of itself."""
 
@@ -99,8 +105,86 @@ class SoftmaxFwdInterface(KernelInterface, Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArgReduceCall(CallSpec):
+    """The position of an extreme along one axis of a tensor, or in all of it.
+
+    `operation` says which extreme, and `dtype` is that of the elements. Neither shape nor axis is part of it: every
+    kernel takes any.
+    """
+
+    operation: ArgOperation
+    dtype: torch.dtype
+
+
+class ArgReduceFwdInterface(KernelInterface, Protocol):
+    """The position of the greatest or the least element along one axis, or in a whole tensor."""
+
+    request: ClassVar[type[CallSpec]] = ArgReduceCall
+
+    @abstractmethod
+    def forward(self, x: Tensor, axis: int | None) -> Tensor:
+        """Return the positions in a new tensor.
+
+        x: any shape; `call.dtype`; contiguous, at any storage offset; on the call's device; not written. It may hold no
+        elements, but the axis does.
+        axis: the axis, counted from the front; None is all of them, in which the elements of a contiguous x are
+        counted.
+        Returns a new contiguous tensor of int64, of the other axes. Where several elements are the extreme it is the
+        first of them, and where one is NaN the first NaN; zeros of both signs are equal.
+        """
+        ...
+
+    def __call__(self, x: Tensor, axis: int | None) -> Tensor:
+        """Run `forward`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanCall(CallSpec):
+    """A scan along one axis of a tensor by `operation`.
+
+    `dtype` is that of the elements, `result` that to which each is converted before it is combined, and in which the
+    results are returned. Neither shape nor axis is part of it: every kernel takes any.
+    """
+
+    operation: ScanOperation
+    dtype: torch.dtype
+    result: torch.dtype
+
+
+class ScanFwdInterface(KernelInterface, Protocol):
+    """What the elements of an axis up to each of them combine to."""
+
+    request: ClassVar[type[CallSpec]] = ScanCall
+
+    @abstractmethod
+    def forward(self, x: Tensor, axis: int) -> Tensor:
+        """Return the scan in a new tensor.
+
+        x: any shape of at least one axis; `call.dtype`; contiguous, at any storage offset; on the call's device; not
+        written. It may hold no elements.
+        axis: the axis along which elements are combined, counted from the front.
+        Returns a new contiguous tensor of x's shape in `call.result`. Elements are converted to `call.result` first,
+        combined in float32 (int64 for integers, which wrap), and each result is rounded once.
+        """
+        ...
+
+    def __call__(self, x: Tensor, axis: int) -> Tensor:
+        """Run `forward`."""
+        ...
+
+
 REDUCE: InterfaceKey[ReduceCall, ReduceFwdInterface] = InterfaceKey("reduce", ReduceFwdInterface, ReduceCall)
 """The interface through which `SumFwdOp` and `ProdFwdOp` call their kernel."""
 
 SOFTMAX: InterfaceKey[SoftmaxCall, SoftmaxFwdInterface] = InterfaceKey("softmax", SoftmaxFwdInterface, SoftmaxCall)
 """The interface through which `SoftmaxFwdOp` and `LogSoftmaxFwdOp` call their kernel."""
+
+ARG_REDUCE: InterfaceKey[ArgReduceCall, ArgReduceFwdInterface] = InterfaceKey(
+    "arg_reduce", ArgReduceFwdInterface, ArgReduceCall
+)
+"""The interface through which `ArgmaxFwdOp` and `ArgminFwdOp` call their kernel."""
+
+SCAN: InterfaceKey[ScanCall, ScanFwdInterface] = InterfaceKey("scan", ScanFwdInterface, ScanCall)
+"""The interface through which `CumsumFwdOp` and `CumprodFwdOp` call their kernel."""

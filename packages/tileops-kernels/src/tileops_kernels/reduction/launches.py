@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -36,11 +38,9 @@ class ColumnSettings:
     unroll: int
 
 
-def column_settings(columns: int, reduced: int, vector: int, sm_count: int) -> ColumnSettings:
-    """One thread for a vector of columns where there are plenty of them or they are short, else eight that share it."""
-    if reduced < 16 or columns // vector >= 512 * sm_count:
-        return ColumnSettings(vector=vector, across=256, down=1, unroll=4)
-    return ColumnSettings(vector=vector, across=32, down=8, unroll=4)
+def slices(shape: Sequence[int], axis: int) -> tuple[int, int, int]:
+    """The shape as `[outer, reduced, inner]` about one axis; a shape without axes has one element there."""
+    return math.prod(shape[:axis]), shape[axis] if shape else 1, math.prod(shape[axis + 1 :])
 
 
 def vector_width(length: int, dtype: torch.dtype) -> int:

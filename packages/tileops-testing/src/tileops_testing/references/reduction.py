@@ -16,7 +16,11 @@ __all__ = [
     "amax_fwd",
     "amin_fwd",
     "any_fwd",
+    "argmax_fwd",
+    "argmin_fwd",
     "count_nonzero_fwd",
+    "cumprod_fwd",
+    "cumsum_fwd",
     "log_softmax_fwd",
     "mean_fwd",
     "prod_fwd",
@@ -100,6 +104,31 @@ def vector_norm_fwd(
     return norm
 
 
+def argmax_fwd(x: Tensor, *, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """Return where the first of the greatest elements over ``dim`` stands, None for all axes; NaN is the greatest."""
+    return _first(x.isnan() | x.eq(amax_fwd(x, dim=dim, keepdim=True)), dim, keepdim)
+
+
+def argmin_fwd(x: Tensor, *, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """Return where the first of the least elements over ``dim`` stands, None for all axes; NaN is the least."""
+    return _first(x.isnan() | x.eq(amin_fwd(x, dim=dim, keepdim=True)), dim, keepdim)
+
+
+def cumsum_fwd(x: Tensor, *, dim: int = -1) -> Tensor:
+    """Return the sums along ``dim`` up to each element, in float64, or int64 for integers."""
+    return _wide(x, None).cumsum(dim)
+
+
+def cumsum_terms(x: Tensor, *, dim: int = -1) -> Tensor:
+    """Return what the absolute values of the terms of `cumsum_fwd` add up to."""
+    return cumsum_fwd(_wide(x, None).abs(), dim=dim)
+
+
+def cumprod_fwd(x: Tensor, *, dim: int = -1) -> Tensor:
+    """Return the products along ``dim`` up to each element, in float64, or int64 for integers."""
+    return _wide(x, None).cumprod(dim)
+
+
 def softmax_fwd(x: Tensor, *, dim: int | None = None, dtype: torch.dtype | None = None) -> Tensor:
     """Return the softmax along ``dim`` of the elements converted to ``dtype``, in float64.
 
@@ -140,6 +169,14 @@ def _every(x: Tensor, dim: int | Sequence[int] | None) -> tuple[int, ...]:
     return tuple(range(x.ndim)) if dim is None else (dim,) if isinstance(dim, int) else tuple(dim)
 
 
+def _first(found: Tensor, dim: int | None, keepdim: bool) -> Tensor:
+    """How many elements stand before the first true one, along ``dim`` or in all."""
+    if dim is None:
+        place = _first(found.reshape(-1), 0, keepdim)
+        return place.view([1] * found.ndim) if keepdim else place
+    return found.int().cumsum(dim).eq(0).sum(dim=dim, keepdim=keepdim)
+
+
 def _wide(x: Tensor, dtype: torch.dtype | None) -> Tensor:
     """The elements converted to ``dtype``, by default x's own or int64 for integers, then widened without loss."""
     result = dtype or (x.dtype if x.dtype.is_floating_point else torch.int64)
@@ -167,9 +204,14 @@ def _multiplied(values: Mapping[str, object]) -> int:
 
 
 def _along(values: Mapping[str, object]) -> int:
-    """The length of softmax's axis, or more."""
+    """The length of one axis, or more."""
     shape = values["S"]
     return max(shape, default=1) if isinstance(shape, Sequence) else 1
+
+
+def _multiplied_along(values: Mapping[str, object]) -> int:
+    """As `_multiplied`, of the products along one axis."""
+    return 7 * _along(values)
 
 
 REFERENCES: Mapping[str, Reference] = {
@@ -180,8 +222,12 @@ REFERENCES: Mapping[str, Reference] = {
     "AminFwdOp": Reference(amin_fwd),
     "AllFwdOp": Reference(all_fwd),
     "AnyFwdOp": Reference(any_fwd),
+    "ArgmaxFwdOp": Reference(argmax_fwd),
+    "ArgminFwdOp": Reference(argmin_fwd),
     "CountNonzeroFwdOp": Reference(count_nonzero_fwd),
     "VectorNormFwdOp": Reference(vector_norm_fwd, summed=_reduced),
+    "CumsumFwdOp": Reference(cumsum_fwd, summed=_along, terms=cumsum_terms),
+    "CumprodFwdOp": Reference(cumprod_fwd, summed=_multiplied_along, values={"x": "near_one"}),
     "SoftmaxFwdOp": Reference(softmax_fwd, summed=_along),
     "LogSoftmaxFwdOp": Reference(log_softmax_fwd, summed=_along, terms=log_softmax_terms),
 }

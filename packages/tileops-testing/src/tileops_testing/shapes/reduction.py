@@ -46,6 +46,25 @@ _SOFTMAXES = (
     _row("narrower", [4, 16], "float32", dim=0, dtype="float16"),
 )
 
+_POSITIONS = (
+    _row("no-axes", [], "float32", dim=-1),
+    _row("no-axes-all", [], "float16", keepdim=True),
+    _row("one-element-axes", [5, 1, 3], "bfloat16", dim=1),
+    _row("odd-rows", [7, 9], "float16", "bfloat16", "float32", dim=1),
+    _row("middle", [3, 5, 4], "float32", dim=-2, keepdim=True),
+    _row("narrow-columns", [4096, 3], "float16", dim=0),
+    _row("all-axes", [3, 5, 4], "float32", keepdim=True),
+    _row("no-results", [0, 4], "float16", dim=1),
+)
+
+_SCANS = (
+    _row("one-axis", [7], "float32", "int8"),
+    _row("one-element-axes", [5, 1, 3], "bfloat16", "bool", dim=1),
+    _row("odd-rows", [7, 9], "float16", "bfloat16", "float32", "uint8", "int32", dim=1),
+    _row("middle", [3, 5, 4], "float32", "int16", dim=-2),
+    _row("narrow-columns", [300, 3], "float16", "int64", dim=0),
+)
+
 ROWS: Mapping[str, Sequence[WorkloadRow]] = {
     "SumFwdOp": (
         _row("no-axes", [], "float32", dim=-1),
@@ -78,6 +97,8 @@ ROWS: Mapping[str, Sequence[WorkloadRow]] = {
     "AminFwdOp": _EXTREMES,
     "AllFwdOp": _LOGICAL,
     "AnyFwdOp": _LOGICAL,
+    "ArgmaxFwdOp": _POSITIONS,
+    "ArgminFwdOp": _POSITIONS,
     "CountNonzeroFwdOp": (
         _row("no-axes", [], "float32", dim=-1),
         _row("empty-list", [3, 5], "float16", dim=[]),
@@ -95,6 +116,8 @@ ROWS: Mapping[str, Sequence[WorkloadRow]] = {
         _row("wider", [4, 16], "float16", "bfloat16", dim=0, dtype="float32"),
         _row("nothing-reduced", [4, 0], "float16", dim=1),
     ),
+    "CumsumFwdOp": _SCANS,
+    "CumprodFwdOp": _SCANS,
     "SoftmaxFwdOp": _SOFTMAXES,
     "LogSoftmaxFwdOp": _SOFTMAXES,
 }

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tileops.lazy import export
 
 if TYPE_CHECKING:
+    from tileops.reduction.argreduce import ArgmaxFwdOp, ArgminFwdOp
     from tileops.reduction.reduce import (
         AllFwdOp,
         AmaxFwdOp,
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
         SumFwdOp,
         VectorNormFwdOp,
     )
+    from tileops.reduction.scan import CumprodFwdOp, CumsumFwdOp
     from tileops.reduction.softmax import LogSoftmaxFwdOp, SoftmaxFwdOp
 
 __all__ = [
@@ -25,7 +27,11 @@ __all__ = [
     "AmaxFwdOp",
     "AminFwdOp",
     "AnyFwdOp",
+    "ArgmaxFwdOp",
+    "ArgminFwdOp",
     "CountNonzeroFwdOp",
+    "CumprodFwdOp",
+    "CumsumFwdOp",
     "LogSoftmaxFwdOp",
     "MeanFwdOp",
     "ProdFwdOp",
@@ -39,7 +45,11 @@ _MODULES = {
     "AmaxFwdOp": "reduce",
     "AminFwdOp": "reduce",
     "AnyFwdOp": "reduce",
+    "ArgmaxFwdOp": "argreduce",
+    "ArgminFwdOp": "argreduce",
     "CountNonzeroFwdOp": "reduce",
+    "CumprodFwdOp": "scan",
+    "CumsumFwdOp": "scan",
     "LogSoftmaxFwdOp": "softmax",
     "MeanFwdOp": "reduce",
     "ProdFwdOp": "reduce",

@@ -10,13 +10,10 @@ import tilelang.language as T  # noqa: N812
 
 from tileops_kernels.build.launcher import RowSplit
 from tileops_kernels.macros.combining import accumulator, combine, identity, outcome, reduction
-from tileops_kernels.macros.cpu_blocks import BLOCK, LANES, load_elements, storage_dtype, store_elements
+from tileops_kernels.macros.cpu_blocks import BLOCK, COLUMNS, LANES, load_elements, storage_dtype, store_elements
 
 CHUNK = 32
 """Blocks of a row that are combined before they join what came earlier; of columns it is eight times as many rows."""
-
-COLUMNS = 1024
-"""Columns that are combined side by side: with 256, rows of 4096 float32 were fetched four times as slowly."""
 
 
 def reduce_rows(operation, of, gives, source, through, target):

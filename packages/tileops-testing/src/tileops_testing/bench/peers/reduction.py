@@ -48,6 +48,17 @@ def _softmax(function: Callable[..., Tensor]) -> Peers:
     return Peers(peers)
 
 
+def _along(function: Callable[..., Tensor]) -> Peers:
+    """The peers of an op whose axis is the last where none is named."""
+
+    def peers(case: Case, device: torch.device) -> Mapping[str, Callable[..., object]]:
+        del device
+        dim = case.parameters.get("dim", -1)
+        return _torch_and_inductor(lambda x: function(x, dim=dim))
+
+    return Peers(peers)
+
+
 def _same(function: Callable[..., Tensor]) -> Peers:
     """The peers of an op whose parameters torch's own function takes under the same names."""
 
@@ -67,8 +78,12 @@ PEERS: Mapping[str, Peers] = {
     "AminFwdOp": _same(torch.amin),
     "AllFwdOp": _same(torch.all),
     "AnyFwdOp": _same(torch.any),
+    "ArgmaxFwdOp": _same(torch.argmax),
+    "ArgminFwdOp": _same(torch.argmin),
     "CountNonzeroFwdOp": _same(torch.count_nonzero),
     "VectorNormFwdOp": _same(torch.linalg.vector_norm),
+    "CumsumFwdOp": _along(torch.cumsum),
+    "CumprodFwdOp": _along(torch.cumprod),
     "SoftmaxFwdOp": _softmax(torch.softmax),
     "LogSoftmaxFwdOp": _softmax(torch.log_softmax),
 }

@@ -1,0 +1,248 @@
+"""Kernel types of positions of extremes: one on CUDA and one on CPU, each for every shape and axis."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import pairwise
+from typing import ClassVar, TypeAlias
+
+import torch
+from torch import Tensor
+
+from tileops_kernels.build import cpu, cuda
+from tileops_kernels.build.launcher import GRAIN, CPUFunction
+from tileops_kernels.build.program import Program
+from tileops_kernels.kernel import Kernel, KernelType
+from tileops_kernels.memory import ACCESS_BYTES
+from tileops_kernels.reduction.interfaces import ArgReduceCall, ArgReduceFwdInterface
+from tileops_kernels.reduction.launches import (
+    FLOATS,
+    WIDEST,
+    ColumnSettings,
+    bare,
+    columns_view,
+    rows_view,
+    slices,
+    spelled,
+    vector_width,
+)
+from tileops_kernels.reduction.passes import Pass, Spread, passes
+from tileops_kernels.reduction.reduce import ROWS, RowSettings, column_settings, row_settings, settings_of
+
+_CUDA_PROGRAMS = "tileops_kernels.reduction.programs.argreduce"
+_CPU_PROGRAMS = "tileops_kernels.reduction.programs.argreduce_cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateSettings:
+    """Launch settings of candidates: threads that share a result, and results of a block."""
+
+    lanes: int = 32
+    rows: int = 4
+
+
+Settings: TypeAlias = RowSettings | ColumnSettings | CandidateSettings
+
+BUILDERS: Mapping[type[Settings], str] = {
+    RowSettings: "arg_rows",
+    ColumnSettings: "arg_columns",
+    CandidateSettings: "arg_candidates",
+}
+"""The builder that each kind of settings belongs to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A pass after the first: it compares the elements at the positions that the one before it found.
+
+    x is `[outer, reduced, inner]` and the positions are `[outer, parts, inner]`; position `p` of part `k` is element
+    `p * scale + k * step` of the axis.
+    """
+
+    outer: int
+    reduced: int
+    inner: int
+    parts: int
+    scale: int
+    step: int
+
+
+def choices(planned: Sequence[Pass], count: int) -> tuple[Choice, ...]:
+    """What the passes after the first compare, of a tensor of `count` elements.
+
+    Parts of an axis stand one behind the other where a pass keeps the columns, and take turns where it lays columns
+    side by side.
+    """
+    found: list[Choice] = []
+    for before, each in pairwise(planned):
+        reduced = count // (each.outer * each.inner)
+        behind = before.inner == each.inner
+        scale, step = (1, reduced // each.reduced) if behind else (each.reduced, 1)
+        found.append(Choice(each.outer, reduced, each.inner, each.reduced, scale, step))
+    return tuple(found)
+
+
+class _ArgReduceKernel(Kernel[ArgReduceCall], ArgReduceFwdInterface):
+    """Passes over parts of the axis, and passes that choose among what the parts have found."""
+
+    @classmethod
+    def refusal(cls, call: ArgReduceCall) -> str | None:
+        """None for the dtypes that both kernel types serve."""
+        if call.dtype not in FLOATS:
+            return f"compares {spelled(FLOATS)}, not {bare(call.dtype)}"
+        return super().refusal(call)
+
+    def forward(self, x: Tensor, axis: int | None) -> Tensor:
+        """See `ArgReduceFwdInterface.forward`."""
+        shape = tuple(x.shape)
+        y = torch.empty(() if axis is None else (*shape[:axis], *shape[axis + 1 :]), dtype=torch.int64, device=x.device)
+        if x.numel() == 0:
+            return y
+        whole = (1, x.numel(), 1) if axis is None else slices(shape, axis)
+        planned = passes(whole, (1,), self.spread())
+        found = self._room(planned[0], x.device) if len(planned) > 1 else y
+        self.search(planned[0], x, found)
+        for choice, each in zip(choices(planned, x.numel()), planned[1:], strict=True):
+            target = y if each is planned[-1] else self._room(each, x.device)
+            self.choose(choice, x, found, target)
+            found = target
+        return y
+
+    @staticmethod
+    def _room(each: Pass, device: torch.device) -> Tensor:
+        return torch.empty(each.outer * each.inner, dtype=torch.int64, device=device)
+
+    @abstractmethod
+    def spread(self) -> Spread:
+        """How far the device spreads one pass."""
+        ...
+
+    @abstractmethod
+    def search(self, each: Pass, x: Tensor, y: Tensor) -> None:
+        """Run the first pass on contiguous tensors."""
+        ...
+
+    @abstractmethod
+    def choose(self, choice: Choice, x: Tensor, found: Tensor, y: Tensor) -> None:
+        """Run a later pass on contiguous tensors."""
+        ...
+
+
+class ArgReduceKernel(_ArgReduceKernel):
+    """Positions of extremes on CUDA, for every shape."""
+
+    general: ClassVar[bool] = True
+
+    def __init__(self, call: ArgReduceCall) -> None:
+        super().__init__(call)
+        self._spread = Spread(slices=4 * call.sm_count, columns=32 * call.sm_count, part=4096, width=256)
+        self._loaded: dict[Settings, cuda.CUDAFunction] = {}
+
+    def programs(self) -> Sequence[Program]:
+        """The program of every launch setting."""
+        found = [self.program(CandidateSettings())]
+        for vector in (min(WIDEST, ACCESS_BYTES // self.call.dtype.itemsize), 1):
+            lengths = [longest or 1025 for longest, *_ in ROWS]
+            found += (self.program(row_settings(3, length * vector, vector, 1)) for length in lengths)
+            found += (self.program(column_settings(count, 16, vector, 1)) for count in (1, 3, 64, 512))
+        return tuple(found)
+
+    def program(self, settings: Settings) -> Program:
+        """The program of one launch setting."""
+        arguments = {"operation": self.call.operation, "source": FLOATS[self.call.dtype], **asdict(settings)}
+        return Program.of(_CUDA_PROGRAMS, BUILDERS[type(settings)], **arguments)
+
+    def spread(self) -> Spread:
+        """Four parts of rows for each multiprocessor, or a block of columns."""
+        return self._spread
+
+    def forward(self, x: Tensor, axis: int | None) -> Tensor:
+        """See `ArgReduceFwdInterface.forward`; the current device is what it was."""
+        with torch.cuda.device(x.device):
+            return super().forward(x, axis)
+
+    def search(self, each: Pass, x: Tensor, y: Tensor) -> None:
+        """Launch the first pass."""
+        outer, reduced, inner = each.outer, each.reduced, each.inner
+        vector = vector_width(reduced if inner == 1 else inner, x.dtype)
+        run = self._run(settings_of(each, vector, self.call.sm_count))
+        if inner == 1:
+            run(rows_view(x, outer, reduced, vector), y.as_strided((outer,), (1,)))
+        else:
+            run(columns_view(x, outer, reduced, inner, vector), rows_view(y, outer, inner, vector))
+
+    def choose(self, choice: Choice, x: Tensor, found: Tensor, y: Tensor) -> None:
+        """Launch a later pass."""
+        outer, parts, inner = choice.outer, choice.parts, choice.inner
+        elements = rows_view(x, outer, choice.reduced * inner, 1).as_strided(
+            (outer, choice.reduced, inner), (choice.reduced * inner, inner, 1)
+        )
+        candidates = found.as_strided((outer, parts, inner), (parts * inner, inner, 1))
+        positions = y.as_strided((outer, inner), (inner, 1))
+        self._run(CandidateSettings())(elements, candidates, positions, choice.scale, choice.step)
+
+    def _run(self, settings: Settings) -> cuda.CUDAFunction:
+        """The program of one launch setting, built by the first call that needs it."""
+        run = self._loaded.get(settings)
+        if run is None:
+            owner = f"{type(self).__name__} for {self.call}"
+            run = cuda.load(self.program(settings), arch=self.call.arch, owner=owner)
+            self._loaded[settings] = run
+        return run
+
+
+class ArgReduceCPUKernel(_ArgReduceKernel):
+    """Positions of extremes on a CPU, for every shape; slices are shared among the threads that torch uses."""
+
+    devices: ClassVar[frozenset[str]] = frozenset({"cpu"})
+
+    def __init__(self, call: ArgReduceCall) -> None:
+        super().__init__(call)
+        self._loaded: dict[str, CPUFunction] = {}
+
+    @classmethod
+    def entry_for(cls, call: ArgReduceCall) -> tuple[Hashable, Callable[[], ArgReduceCPUKernel]]:
+        """One entry for all threads and all shapes."""
+        return (call.operation, call.dtype), partial(cls, call)
+
+    def programs(self) -> Sequence[Program]:
+        """The programs of rows, of columns and of candidates."""
+        return tuple(self.program(builder) for builder in BUILDERS.values())
+
+    def program(self, builder: str) -> Program:
+        """The program of one builder."""
+        return Program.of(_CPU_PROGRAMS, builder, operation=self.call.operation, source=FLOATS[self.call.dtype])
+
+    def spread(self) -> Spread:
+        """A slice for each thread, worth waking it."""
+        return Spread(slices=torch.get_num_threads(), columns=None, part=GRAIN, width=256)
+
+    def search(self, each: Pass, x: Tensor, y: Tensor) -> None:
+        """Run the first pass; programs take their sizes in alphabetical order."""
+        run = self._run("arg_rows" if each.inner == 1 else "arg_columns")
+        sizes = (each.outer, each.reduced) if each.inner == 1 else (each.inner, each.outer, each.reduced)
+        run(x.data_ptr(), y.data_ptr(), *sizes, torch.get_num_threads())
+
+    def choose(self, choice: Choice, x: Tensor, found: Tensor, y: Tensor) -> None:
+        """Run a later pass."""
+        sizes = (choice.inner, choice.outer, choice.parts, choice.reduced)
+        run = self._run("arg_candidates")
+        run(
+            *(tensor.data_ptr() for tensor in (x, found, y)),
+            *(choice.scale, choice.step),
+            *sizes,
+            torch.get_num_threads(),
+        )
+
+    def _run(self, builder: str) -> CPUFunction:
+        run = self._loaded.get(builder)
+        if run is None:
+            run = cpu.load(self.program(builder), owner=f"{type(self).__name__} for {self.call}")
+            self._loaded[builder] = run
+        return run
+
+
+ARG_REDUCE_KERNELS: Mapping[str, KernelType] = {"arg_reduce": ArgReduceKernel, "arg_reduce_cpu": ArgReduceCPUKernel}
