@@ -296,6 +296,6 @@ def test_offsets_are_wide_and_accesses_whole(rows: bool) -> None:
     settings = row_settings(4096, 8) if rows else ColumnScanSettings(8)
     text = cuda.cross_compile(kernel.program(kernel.whole, settings), arch=90)
 
-    assert re.search(r"tileops_read_once\(\(&\(x\[.*&\(X\[.*\(int64_t\)blockIdx\.x", text)
+    assert re.search(r"tileops_read_once\(\(&\(\w+\[.*&\(X\[.*\(int64_t\)blockIdx\.x", text)
     assert re.search(r"\*\(uint4\*\)\(Y \+ .*\(int64_t\)blockIdx\.x", text)
     assert "int blockIdx" not in text

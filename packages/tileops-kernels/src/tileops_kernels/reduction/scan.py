@@ -17,15 +17,7 @@ from tileops_kernels.build.program import Program
 from tileops_kernels.kernel import Kernel, KernelType
 from tileops_kernels.memory import ACCESS_BYTES
 from tileops_kernels.reduction.interfaces import ReduceCall, ScanCall, ScanFwdInterface
-from tileops_kernels.reduction.launches import (
-    FLOATS,
-    bare,
-    columns_view,
-    rows_view,
-    slices,
-    spelled,
-    vector_width,
-)
+from tileops_kernels.reduction.launches import FLOATS, bare, columns_view, rows_view, slices, spelled, vector_width
 from tileops_kernels.reduction.passes import Pass, Spread, passes
 from tileops_kernels.reduction.reduce import DTYPES, ReduceCPUKernel, ReduceKernel, RowSettings
 
