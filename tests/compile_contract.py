@@ -42,9 +42,11 @@ REGISTERED: Final = (
     "RMSNormFwdOp",
     "ReluFwdOp",
     "RoPEFwdOp",
+    "RoPELlama31FwdOp",
     "SoftmaxFwdOp",
     "SumFwdOp",
     "VectorNormFwdOp",
+    "YaRNFwdOp",
 )
 """The op classes with a cold compile test, sorted."""
 

@@ -16,7 +16,15 @@ from tileops_kernels.build import cuda
 from tileops_kernels.build.program import Program
 from tileops_kernels.devices import DeviceFacts
 from tileops_kernels.errors import NoImplementationError
-from tileops_kernels.rope import Frequencies, RescaledFrequencies, RoPECall, rope_kernels, table_positions
+from tileops_kernels.rope import (
+    Frequencies,
+    InterpolatedFrequencies,
+    RescaledFrequencies,
+    RoPECall,
+    SmoothedFrequencies,
+    rope_kernels,
+    table_positions,
+)
 from tileops_kernels.rope.rope import RotationCPUKernel, RotationKernel, RotationSettings, rotation_settings
 
 HOPPER = DeviceFacts(arch=90, sm_count=132, smem_budget=232448)
@@ -101,6 +109,32 @@ def test_frequencies() -> None:
     )
     assert (Frequencies(16.0).amplitude, RescaledFrequencies(16.0, None, 1.5).amplitude) == (1.0, 1.5)
     assert Frequencies(16.0).of_pairs(4).dtype == torch.float64
+
+
+def test_smoothed_frequencies() -> None:
+    """Pairs with 512, 2 and 1 / 128 turns in the context stay, are a mixture of both, and turn 8 times slower."""
+    exact = SmoothedFrequencies(256.0**3, 8.0, 1.0, 3.0, 3217).of_pairs(3)
+    kept = (3217 / (2 * math.pi * 256) - 1) / 2
+    assert exact.tolist() == pytest.approx([1.0, (kept + (1 - kept) / 8) / 256, 1 / 65536 / 8], rel=1e-15)
+    assert exact.dtype == torch.float64
+
+
+def test_interpolated_frequencies() -> None:
+    """The ramp runs from the pair before the one that turns often to the one behind that which turns seldom."""
+    ramp = InterpolatedFrequencies(2.0**8, 4.0, 1024, 20.0, 3.0, 1.5)
+    # A pair k of 8 turns 1024 / (2 pi 2**k) times: 20 times at k = 3.03 and 3 times at k = 5.76
+    slower = [0.0, 0.0, 0.0, 0.0, 1 / 3, 2 / 3, 1.0, 1.0]
+    expected = [(1 - part + part / 4) / 2**k for k, part in enumerate(slower)]
+    assert ramp.of_pairs(8).tolist() == pytest.approx(expected, rel=1e-15)
+    assert (ramp.of_pairs(8).dtype, ramp.amplitude) == (torch.float64, 1.5)
+
+
+def test_a_ramp_without_width_is_a_step() -> None:
+    """Where both places are one pair, those up to it stay and those behind it turn slower."""
+    step = InterpolatedFrequencies(2.0**8, 4.0, 1, 32.0, 1.0, 1.0)
+    assert step.of_pairs(3).tolist() == pytest.approx(
+        [1.0, *(frequency / 4 for frequency in (2 ** (-8 / 3), 2 ** (-16 / 3)))]
+    )
 
 
 def rotated_by_hand(x: Tensor, rotated: int, *, interleaved: bool) -> Tensor:

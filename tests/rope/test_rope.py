@@ -4,41 +4,22 @@ from __future__ import annotations
 
 import math
 import pickle
+from typing import Literal
 
 import pytest
 import torch
-from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tileops.errors import ArgumentError, DTypeError, ParameterError, RuleError, ShapeError
 from tileops.rope import LongRoPEFwdOp, RoPEFwdOp
 from tileops_testing.fakes import assert_facts, fake_outputs
 from tileops_testing.graphs import RecordingBackend
-from tileops_testing.inputs import LAYOUTS, Layout, TensorInput, lay_out, poisoned_allocations
-from tileops_testing.numerics import assert_close, assert_identical
-from tileops_testing.references import Expected, reference_for
+from tileops_testing.inputs import LAYOUTS, Layout, lay_out, poisoned_allocations
+from tileops_testing.numerics import assert_identical
+
+from .checking import DTYPES, SHAPES, check, expected, layout_of, make
 
 pytestmark = pytest.mark.op("RoPEFwdOp", "LongRoPEFwdOp")
-
-DTYPES = (torch.float16, torch.bfloat16, torch.float32)
-SHAPES = ((300, 64), (3, 2), (5, 70), (2, 600), (1, 128), (2, 17, 3, 64), (1, 5, 2, 12), (3, 1, 1, 8))
-
-
-def make(*shape: int, dtype: torch.dtype, device: torch.device, layout: Layout = "contiguous") -> Tensor:
-    return TensorInput(shape=shape, dtype=dtype, layout=layout).make(0, device)
-
-
-def expected(op: str, x: Tensor, **parameters: object) -> Expected:
-    return reference_for(op, "rope").expected((x,), parameters)
-
-
-def check(y: Tensor, right: Expected) -> None:
-    assert right.values[0] is not None
-    assert_close(y, right.values[0], dtype=y.dtype, terms=right.terms[0])
-
-
-def layout_of(shape: tuple[int, ...]) -> str:
-    return "1d" if len(shape) == 2 else "2d"
 
 
 @pytest.mark.parametrize("rope_layout", ["neox", "interleaved"])
@@ -58,11 +39,14 @@ def test_agrees_with_the_reference(
     assert torch.equal(x, before)
 
 
+@pytest.mark.parametrize("rope_layout", ["neox", "interleaved"])
 @pytest.mark.parametrize("shape", [(6, 64), (2, 5, 3, 16)], ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS[1:])
-def test_layouts_agree_bit_for_bit(layout: Layout, shape: tuple[int, ...], tileops_device: torch.device) -> None:
+def test_layouts_agree_bit_for_bit(
+    layout: Layout, shape: tuple[int, ...], rope_layout: str, tileops_device: torch.device
+) -> None:
     """Equal elements give equal bits, however x lies in memory, heads first included."""
-    op = RoPEFwdOp(input_layout=layout_of(shape))  # type: ignore[arg-type]
+    op = RoPEFwdOp(rope_layout, input_layout=layout_of(shape))  # type: ignore[arg-type]
     x = lay_out(make(*shape, dtype=torch.float16, device=tileops_device), layout)
     assert_identical(op(x), op(x.clone(memory_format=torch.contiguous_format)))
     if len(shape) == 4:
@@ -70,10 +54,27 @@ def test_layouts_agree_bit_for_bit(layout: Layout, shape: tuple[int, ...], tileo
         assert_identical(op(swapped), op(x))
 
 
-def test_position_zero_is_left_as_it_is(tileops_device: torch.device) -> None:
+@pytest.mark.parametrize("rope_layout", ["neox", "interleaved"])
+def test_position_zero_is_left_as_it_is(
+    rope_layout: Literal["neox", "interleaved"], tileops_device: torch.device
+) -> None:
     """The first token of each sequence does not turn, bit for bit."""
     x = make(2, 3, 4, 64, dtype=torch.bfloat16, device=tileops_device)
-    assert torch.equal(RoPEFwdOp(input_layout="2d")(x)[:, 0], x[:, 0])
+    assert torch.equal(RoPEFwdOp(rope_layout, input_layout="2d")(x)[:, 0], x[:, 0])
+
+
+@pytest.mark.parametrize("width", [2, 12, 70, 600])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_interleaved_is_neox_of_reordered_elements(
+    dtype: torch.dtype, width: int, tileops_device: torch.device
+) -> None:
+    """Elements 2k and 2k + 1 turn as k and k + D / 2 do where they stand there instead."""
+    x = make(40, width, dtype=dtype, device=tileops_device)
+    halves = torch.cat([x[:, 0::2], x[:, 1::2]], dim=1)
+    turned = RoPEFwdOp()(halves)
+    y = RoPEFwdOp("interleaved")(x)
+    again = torch.cat([y[:, 0::2], y[:, 1::2]], dim=1)
+    torch.testing.assert_close(again, turned, rtol=torch.finfo(dtype).eps, atol=torch.finfo(dtype).eps)
 
 
 def test_known_angles(tileops_device: torch.device) -> None:
@@ -86,11 +87,14 @@ def test_known_angles(tileops_device: torch.device) -> None:
     assert y.tolist() == pytest.approx([math.cos(257), math.sin(257), 0, 0], abs=1e-7)
 
 
+@pytest.mark.parametrize("rope_layout", ["neox", "interleaved"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_far_positions_are_right(dtype: torch.dtype, tileops_device: torch.device) -> None:
+def test_far_positions_are_right(
+    dtype: torch.dtype, rope_layout: Literal["neox", "interleaved"], tileops_device: torch.device
+) -> None:
     """Position 100 003 turns by its exact angle, rounded once, in every dtype."""
     x = make(100_004, 4, dtype=dtype, device=tileops_device)
-    check(RoPEFwdOp()(x), expected("RoPEFwdOp", x))
+    check(RoPEFwdOp(rope_layout)(x), expected("RoPEFwdOp", x, rope_layout=rope_layout))
 
 
 def test_growing_lengths_share_a_kernel(tileops_device: torch.device) -> None:
@@ -105,26 +109,36 @@ def test_growing_lengths_share_a_kernel(tileops_device: torch.device) -> None:
     assert len(list(op.iter_kernels())) == 2
 
 
-def test_nan_and_infinity_stay_in_their_pair(tileops_device: torch.device) -> None:
-    """A NaN spoils its own pair and nothing else."""
+@pytest.mark.parametrize(("rope_layout", "pair"), [("neox", (7, 39)), ("interleaved", (6, 7))])
+def test_nan_and_infinity_stay_in_their_pair(
+    rope_layout: Literal["neox", "interleaved"], pair: tuple[int, int], tileops_device: torch.device
+) -> None:
+    """A NaN or an infinity spoils its own pair and nothing else."""
     x = make(5, 64, dtype=torch.float32, device=tileops_device)
-    clean = RoPEFwdOp()(x)
-    x[3, 7] = math.nan
-    y = RoPEFwdOp()(x)
-    assert y.isnan().nonzero().tolist() == [[3, 7], [3, 39]]
-    assert torch.equal(y[[0, 1, 2, 4]], clean[[0, 1, 2, 4]])
+    op = RoPEFwdOp(rope_layout)
+    clean = op(x)
+    for bad, spoilt in ((math.nan, torch.isnan), (math.inf, torch.isinf)):
+        x[3, 7] = bad
+        y = op(x)
+        assert spoilt(y).nonzero().tolist() == [[3, pair[0]], [3, pair[1]]]
+        y[3, pair] = clean[3, pair]
+        assert torch.equal(y, clean)
 
 
-def test_large_float16_values_do_not_overflow_on_the_way(tileops_device: torch.device) -> None:
+@pytest.mark.parametrize("rope_layout", ["neox", "interleaved"])
+def test_large_float16_values_do_not_overflow_on_the_way(
+    rope_layout: Literal["neox", "interleaved"], tileops_device: torch.device
+) -> None:
     """Products are formed in float32: values whose sum fits float16 stay finite."""
     x = torch.full((3, 8), 40000.0, dtype=torch.float16, device=tileops_device)
-    check(RoPEFwdOp()(x), expected("RoPEFwdOp", x))
+    check(RoPEFwdOp(rope_layout)(x), expected("RoPEFwdOp", x, rope_layout=rope_layout))
 
 
+@pytest.mark.parametrize("rope_layout", ["neox", "interleaved"])
 @pytest.mark.parametrize("shape", [(0, 64), (4, 0), (2, 0, 3, 8), (0, 5, 3, 8), (2, 5, 0, 8)], ids=str)
-def test_no_elements(shape: tuple[int, ...], tileops_device: torch.device) -> None:
+def test_no_elements(shape: tuple[int, ...], rope_layout: str, tileops_device: torch.device) -> None:
     """A call without elements gives an empty tensor of x's shape and builds nothing."""
-    op = RoPEFwdOp(input_layout=layout_of(shape))  # type: ignore[arg-type]
+    op = RoPEFwdOp(rope_layout, input_layout=layout_of(shape))  # type: ignore[arg-type]
     assert op(torch.empty(shape, device=tileops_device)).shape == shape
     assert list(op.iter_kernels()) == []
 
@@ -242,7 +256,10 @@ def test_unknown_layouts_are_refused(parameter: str, value: str) -> None:
 
 @pytest.mark.parametrize(
     ("op", "name"),
-    [(RoPEFwdOp(input_layout="2d"), "tileops::rope_fwd"), (LongRoPEFwdOp(), "tileops::rope_long_rope_fwd")],
+    [
+        (RoPEFwdOp(input_layout="2d"), "tileops::rope_fwd"),
+        (LongRoPEFwdOp(), "tileops::rope_long_rope_fwd"),
+    ],
     ids=["rope", "long-rope"],
 )
 def test_one_node_for_every_length(op: RoPEFwdOp | LongRoPEFwdOp, name: str, tileops_device: torch.device) -> None:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from tileops_kernels.rope.frequencies import Frequencies, RescaledFrequencies
+from tileops_kernels.rope.frequencies import (
+    Frequencies,
+    InterpolatedFrequencies,
+    RescaledFrequencies,
+    SmoothedFrequencies,
+)
 from tileops_kernels.rope.interfaces import ROPE, RoPECall, RoPEFwdInterface, table_positions
 from tileops_kernels.rope.rope import ROPE_KERNELS
 from tileops_kernels.table import KernelTable
@@ -11,9 +16,11 @@ __all__ = [
     "ROPE",
     "ROPE_KERNELS",
     "Frequencies",
+    "InterpolatedFrequencies",
     "RescaledFrequencies",
     "RoPECall",
     "RoPEFwdInterface",
+    "SmoothedFrequencies",
     "rope_kernels",
     "table_positions",
 ]

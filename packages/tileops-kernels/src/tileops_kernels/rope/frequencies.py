@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -40,3 +41,58 @@ class RescaledFrequencies(Frequencies):
         """The angle of each pair at position 1, in float64 on the CPU."""
         plain = Frequencies(self.base).of_pairs(pairs)
         return plain if self.factors is None else plain / torch.tensor(self.factors, dtype=torch.float64, device="cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class SmoothedFrequencies(Frequencies):
+    """Llama 3.1: pairs that turn seldom turn `scale` times slower, those that turn often stay, between them a mixture.
+
+    A pair that turns `r` times in `context` positions is slowed down where `r < low` and stays where `r > high`.
+    """
+
+    scale: float
+    low: float
+    high: float
+    context: int
+
+    def of_pairs(self, pairs: int) -> Tensor:
+        """The angle of each pair at position 1, in float64 on the CPU."""
+        plain = Frequencies(self.base).of_pairs(pairs)
+        length = 2 * math.pi / plain
+        kept = (self.context / length - self.low) / (self.high - self.low)
+        slowed = plain / self.scale
+        mixed = torch.where(length > self.context / self.low, slowed, (1 - kept) * slowed + kept * plain)
+        return torch.where(length < self.context / self.high, plain, mixed)
+
+
+@dataclass(frozen=True, slots=True)
+class InterpolatedFrequencies(Frequencies):
+    """YaRN: from the pair that turns `often` times in `context` positions to the one that turns `seldom` times, a ramp.
+
+    Pairs before the ramp stay, those behind it turn `scale` times slower, and lengths are multiplied by `stretch`.
+    """
+
+    scale: float
+    context: int
+    often: float
+    seldom: float
+    stretch: float
+
+    @property
+    def amplitude(self) -> float:
+        """What lengths are multiplied by."""
+        return self.stretch
+
+    def of_pairs(self, pairs: int) -> Tensor:
+        """The angle of each pair at position 1, in float64 on the CPU."""
+        plain = Frequencies(self.base).of_pairs(pairs)
+        first = self._turning(self.often, pairs).floor().clamp(min=0.0)
+        last = self._turning(self.seldom, pairs).ceil().clamp(max=2.0 * pairs - 1)
+        width = torch.where(first == last, 0.001, last - first)
+        slowed = ((torch.arange(pairs, dtype=torch.float64, device="cpu") - first) / width).clamp(0.0, 1.0)
+        return (1 - slowed) * plain + slowed * (plain / self.scale)
+
+    def _turning(self, times: float, pairs: int) -> Tensor:
+        """Where among the pairs the one lies that turns `times` times in the context, between two of them or beyond."""
+        turns = math.log(self.context) - math.log(2 * math.pi * times)
+        return torch.tensor(pairs * turns / math.log(self.base), dtype=torch.float64, device="cpu")

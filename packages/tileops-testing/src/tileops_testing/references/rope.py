@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tileops_testing.references.reference import Reference
 
-__all__ = ["REFERENCES", "long_rope_fwd", "rope_fwd", "rotated"]
+__all__ = ["REFERENCES", "long_rope_fwd", "rope_fwd", "rope_llama31_fwd", "rotated", "yarn_fwd"]
 
 
 def rotated(x: Tensor, frequencies: Tensor, *, input_layout: str, interleaved: bool, amplitude: float = 1.0) -> Tensor:
@@ -67,6 +67,64 @@ def _long(
     return {"frequencies": frequencies, "amplitude": amplitude, "input_layout": input_layout, "interleaved": False}
 
 
+def _llama31(
+    x: Tensor,
+    *,
+    base: float = 10000.0,
+    scale_factor: float = 8.0,
+    low_freq_factor: float = 1.0,
+    high_freq_factor: float = 4.0,
+    original_max_position: int = 8192,
+    input_layout: str = "1d",
+) -> dict[str, Any]:
+    frequencies = []
+    for frequency in _plain(x, base).tolist():
+        wavelength = 2 * math.pi / frequency if frequency else math.inf
+        if wavelength < original_max_position / high_freq_factor:
+            frequencies.append(frequency)
+        elif wavelength > original_max_position / low_freq_factor:
+            frequencies.append(frequency / scale_factor)
+        else:
+            turns = original_max_position / wavelength
+            smooth = (turns - low_freq_factor) / (high_freq_factor - low_freq_factor)
+            frequencies.append((1 - smooth) * frequency / scale_factor + smooth * frequency)
+    return {
+        "frequencies": torch.tensor(frequencies, dtype=torch.float64),
+        "input_layout": input_layout,
+        "interleaved": False,
+    }
+
+
+def _yarn(
+    x: Tensor,
+    *,
+    base: float = 10000.0,
+    scale: float = 16.0,
+    original_max_position: int = 4096,
+    beta_fast: float = 32.0,
+    beta_slow: float = 1.0,
+    attn_factor: float = 1.0,
+    input_layout: str = "1d",
+) -> dict[str, Any]:
+    width = x.shape[-1]
+
+    def place(turns: float) -> float:
+        return width * math.log(original_max_position / (turns * 2 * math.pi)) / (2 * math.log(base))
+
+    low, high = max(math.floor(place(beta_fast)), 0), min(math.ceil(place(beta_slow)), width - 1)
+    ramp_width = high - low or 0.001
+    frequencies = []
+    for pair, frequency in enumerate(_plain(x, base).tolist()):
+        ramp = min(max((pair - low) / ramp_width, 0.0), 1.0)
+        frequencies.append(frequency / scale * ramp + frequency * (1 - ramp))
+    return {
+        "frequencies": torch.tensor(frequencies, dtype=torch.float64),
+        "amplitude": attn_factor * (0.1 * math.log(scale) + 1 if scale > 1 else 1.0),
+        "input_layout": input_layout,
+        "interleaved": False,
+    }
+
+
 def rope_fwd(x: Tensor, *, rope_layout: str = "neox", base: float = 10000.0, input_layout: str = "1d") -> Tensor:
     """Return ``x`` with pair k of token i turned by ``i * base ** (-2 * k / D)``."""
     return rotated(x, _plain(x, base), input_layout=input_layout, interleaved=rope_layout == "interleaved")
@@ -87,7 +145,29 @@ def long_rope_terms(x: Tensor, **parameters: Any) -> Tensor:
     return _terms(x, amplitude=_long(x, **parameters)["amplitude"], interleaved=False)
 
 
+def rope_llama31_fwd(x: Tensor, **parameters: Any) -> Tensor:
+    """Return ``x`` with pairs of long wavelength turned slower, and those between mixed."""
+    return rotated(x, **_llama31(x, **parameters))
+
+
+def rope_llama31_terms(x: Tensor, **_: object) -> Tensor:
+    """Return the terms behind each element of `rope_llama31_fwd`."""
+    return _terms(x, amplitude=1.0, interleaved=False)
+
+
+def yarn_fwd(x: Tensor, **parameters: Any) -> Tensor:
+    """Return ``x`` with pairs behind a ramp turned slower, and longer by the attention's factor."""
+    return rotated(x, **_yarn(x, **parameters))
+
+
+def yarn_terms(x: Tensor, **parameters: Any) -> Tensor:
+    """Return the terms behind each element of `yarn_fwd`."""
+    return _terms(x, amplitude=abs(_yarn(x, **parameters)["amplitude"]), interleaved=False)
+
+
 REFERENCES: Mapping[str, Reference] = {
     "RoPEFwdOp": Reference(rope_fwd, terms=rope_terms),
+    "RoPELlama31FwdOp": Reference(rope_llama31_fwd, terms=rope_llama31_terms),
+    "YaRNFwdOp": Reference(yarn_fwd, terms=yarn_terms),
     "LongRoPEFwdOp": Reference(long_rope_fwd, terms=long_rope_terms),
 }

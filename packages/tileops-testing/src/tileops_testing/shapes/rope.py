@@ -30,6 +30,17 @@ ROWS: Mapping[str, Sequence[WorkloadRow]] = {
         _row("one-token", "float16", input_layout="2d", B=1, S=1, H=1, D=128),
         _row("no-tokens", "float16", S=0, D=64),
     ),
+    "RoPELlama31FwdOp": (
+        _row("every-dtype", *_DTYPES, base=500000.0, S=33, D=128),
+        _row("unscaled", "float32", scale_factor=1.0, S=9, D=32),
+        _row("short-context", "float32", original_max_position=64, S=65, D=64),
+    ),
+    "YaRNFwdOp": (
+        _row("every-dtype", *_DTYPES, S=33, D=128),
+        _row("unscaled", "float32", scale=1.0, S=9, D=32),
+        _row("attention-factor", "float16", scale=40.0, attn_factor=0.7, S=65, D=64),
+        _row("no-ramp", "float32", original_max_position=1, S=9, D=16),
+    ),
     "LongRoPEFwdOp": (
         _row("extended", "float32", max_position_embeddings=131072, S=9, D=32),
         _row("shrunk", "float16", max_position_embeddings=1024, S=9, D=32),

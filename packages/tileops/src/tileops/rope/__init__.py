@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from tileops.lazy import export
 
 if TYPE_CHECKING:
-    from tileops.rope.rope import LongRoPEFwdOp, RoPEFwdOp
+    from tileops.rope.rope import LongRoPEFwdOp, RoPEFwdOp, RoPELlama31FwdOp, YaRNFwdOp
 
-__all__ = ["LongRoPEFwdOp", "RoPEFwdOp"]
+__all__ = ["LongRoPEFwdOp", "RoPEFwdOp", "RoPELlama31FwdOp", "YaRNFwdOp"]
 
-_MODULES = {"LongRoPEFwdOp": "rope", "RoPEFwdOp": "rope"}
+_MODULES = {"LongRoPEFwdOp": "rope", "RoPEFwdOp": "rope", "RoPELlama31FwdOp": "rope", "YaRNFwdOp": "rope"}
 
 
 def __getattr__(name: str) -> object:

@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from tileops.errors import ArgumentError
 from tileops.rope.base import RoPEOp
-from tileops_kernels.rope import Frequencies, RescaledFrequencies
+from tileops_kernels.rope import Frequencies, InterpolatedFrequencies, RescaledFrequencies, SmoothedFrequencies
 
 
 class RoPEFwdOp(RoPEOp):
@@ -43,6 +43,103 @@ class RoPEFwdOp(RoPEOp):
     def frequencies(self) -> Frequencies:
         """Those of the paper."""
         return Frequencies(float(self.base))
+
+
+class RoPELlama31FwdOp(RoPEOp):
+    """Pair k of token i turns by `i * f(base ** (-2k / D))`, where f slows down the pairs that turn seldom.
+
+    x: `[S, D]`, or `[B, S, H, D]` with `input_layout="2d"`; float16, bfloat16 or float32, any layout in memory; D is
+    even, and elements k and k + D / 2 are a pair. Returns a new contiguous tensor of x's shape and dtype. Angles,
+    cosines and sines are formed in float64 from integer positions; the rotation is formed in float32 and rounded once.
+
+    base: of the angles. scale_factor: how many times slower a pair turns that turns less than low_freq_factor times in
+    original_max_position positions. high_freq_factor: a pair that turns more often than this stays. The frequencies of
+    the pairs between are mixed, in proportion to their number of turns.
+    input_layout: the axes of x.
+
+    Raises ParameterError or ParameterTypeError at construction, and ShapeError, DTypeError, RuleError or ArgumentError
+    on a call, before any kernel runs.
+
+    Source: the rotary embedding of Llama 3.1; Grattafiori et al., "The Llama 3 Herd of Models", 2024.
+    """
+
+    def __init__(
+        self,
+        base: float = 10000.0,
+        scale_factor: float = 8.0,
+        low_freq_factor: float = 1.0,
+        high_freq_factor: float = 4.0,
+        original_max_position: int = 8192,
+        input_layout: Literal["1d", "2d"] = "1d",
+        *,
+        target: str | None = None,
+    ) -> None:
+        self.scale_factor = scale_factor
+        self.low_freq_factor = low_freq_factor
+        self.high_freq_factor = high_freq_factor
+        self.original_max_position = original_max_position
+        super().__init__(base=base, input_layout=input_layout, target=target)
+
+    def frequencies(self) -> Frequencies:
+        """Those of Llama 3.1."""
+        return SmoothedFrequencies(
+            float(self.base),
+            float(self.scale_factor),
+            float(self.low_freq_factor),
+            float(self.high_freq_factor),
+            self.original_max_position,
+        )
+
+
+class YaRNFwdOp(RoPEOp):
+    """Pair k of token i turns by `i * f(base ** (-2k / D))`, where f slows down slow pairs; lengths grow with scale.
+
+    x: `[S, D]`, or `[B, S, H, D]` with `input_layout="2d"`; float16, bfloat16 or float32, any layout in memory; D is
+    even, and elements k and k + D / 2 are a pair. Returns a new contiguous tensor of x's shape and dtype. Angles,
+    cosines and sines are formed in float64 from integer positions; the rotation is formed in float32 and rounded once.
+
+    base: of the angles. scale: how many times slower a pair turns that turns less than beta_slow times in
+    original_max_position positions. beta_fast: a pair that turns more often than this stays; from the one place among
+    the pairs to the other, both rounded outwards to whole pairs, frequencies are mixed along a ramp. attn_factor:
+    cosines and sines are multiplied by it, and where scale exceeds 1 by `1 + log(scale) / 10` too.
+    input_layout: the axes of x.
+
+    Raises ParameterError or ParameterTypeError at construction, and ShapeError, DTypeError, RuleError or ArgumentError
+    on a call, before any kernel runs.
+
+    Source: Peng et al., "YaRN: Efficient Context Window Extension of Large Language Models", 2023.
+    """
+
+    def __init__(
+        self,
+        base: float = 10000.0,
+        scale: float = 16.0,
+        original_max_position: int = 4096,
+        beta_fast: float = 32.0,
+        beta_slow: float = 1.0,
+        attn_factor: float = 1.0,
+        input_layout: Literal["1d", "2d"] = "1d",
+        *,
+        target: str | None = None,
+    ) -> None:
+        self.scale = scale
+        self.original_max_position = original_max_position
+        self.beta_fast = beta_fast
+        self.beta_slow = beta_slow
+        self.attn_factor = attn_factor
+        super().__init__(base=base, input_layout=input_layout, target=target)
+
+    def frequencies(self) -> Frequencies:
+        """The paper's: slower behind a ramp, and longer."""
+        stretch = self.attn_factor * (1 + math.log(self.scale) / 10 if self.scale > 1 else 1.0)
+        return InterpolatedFrequencies(
+            float(self.base),
+            float(self.scale),
+            self.original_max_position,
+            float(self.beta_fast),
+            float(self.beta_slow),
+            float(stretch),
+        )
 
 
 class LongRoPEFwdOp(RoPEOp):
