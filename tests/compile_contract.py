@@ -43,6 +43,7 @@ REGISTERED: Final = (
     "ReluFwdOp",
     "RoPEFwdOp",
     "RoPELlama31FwdOp",
+    "RoPENeoxPositionIdsFwdOp",
     "SoftmaxFwdOp",
     "SumFwdOp",
     "VectorNormFwdOp",

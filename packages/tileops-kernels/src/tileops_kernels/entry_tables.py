@@ -12,7 +12,9 @@ from tileops_kernels.errors import BuildError
 
 
 def entry_table(call: CallSpec, values: Sequence[float] | Tensor, dtype: torch.dtype) -> Tensor:
-    """`values` on the call's device in `dtype`, rounded once from float64; ready for every stream on return.
+    """`values` on the call's device in `dtype`, rounded once: numbers from float64, a tensor from its own dtype.
+
+    Ready for every stream on return.
 
     An ordinary tensor also where the factory runs under inference mode. Raises BuildError while a CUDA graph is being
     captured: what a capture allocates belongs to its graph.
@@ -25,7 +27,9 @@ def entry_table(call: CallSpec, values: Sequence[float] | Tensor, dtype: torch.d
             "expected a warmed-up call, received the first one; make the same call once before capturing"
         )
     with torch.inference_mode(mode=False):
-        exact = torch.as_tensor(values, dtype=torch.float64, device="cpu")
+        exact = torch.as_tensor(
+            values, dtype=values.dtype if isinstance(values, Tensor) else torch.float64, device="cpu"
+        )
         table = exact.to(dtype).to(device)
     if on_gpu:
         torch.cuda.current_stream(device).synchronize()

@@ -8,20 +8,33 @@ from tileops_kernels.rope.frequencies import (
     RescaledFrequencies,
     SmoothedFrequencies,
 )
-from tileops_kernels.rope.interfaces import ROPE, RoPECall, RoPEFwdInterface, table_positions
-from tileops_kernels.rope.rope import ROPE_KERNELS
+from tileops_kernels.rope.interfaces import (
+    ROPE,
+    ROPE_POSITION_IDS,
+    RoPECall,
+    RoPEFwdInterface,
+    RoPEPositionIdsCall,
+    RoPEPositionIdsFwdInterface,
+    table_positions,
+)
+from tileops_kernels.rope.rope import ROPE_KERNELS, ROPE_POSITION_IDS_KERNELS
 from tileops_kernels.table import KernelTable
 
 __all__ = [
     "ROPE",
     "ROPE_KERNELS",
+    "ROPE_POSITION_IDS",
+    "ROPE_POSITION_IDS_KERNELS",
     "Frequencies",
     "InterpolatedFrequencies",
     "RescaledFrequencies",
     "RoPECall",
     "RoPEFwdInterface",
+    "RoPEPositionIdsCall",
+    "RoPEPositionIdsFwdInterface",
     "SmoothedFrequencies",
     "rope_kernels",
+    "rope_position_ids_kernels",
     "table_positions",
 ]
 
@@ -33,3 +46,12 @@ def rope_kernels() -> KernelTable[RoPECall, RoPEFwdInterface]:
     frequencies=Frequencies(1e4), positions=table_positions(length), dtype=x.dtype))(x, length, heads)`.
     """
     return KernelTable(ROPE, ROPE_KERNELS)
+
+
+def rope_position_ids_kernels() -> KernelTable[RoPEPositionIdsCall, RoPEPositionIdsFwdInterface]:
+    """A new table of the RoPE kernel types for stated positions, for use without an op.
+
+    `rope_position_ids_kernels().entry(RoPEPositionIdsCall(device=x.device, width=128, rotated=128,
+    frequencies=Frequencies(1e4), ids_dtype=ids.dtype, dtype=x.dtype))(x, ids)`.
+    """
+    return KernelTable(ROPE_POSITION_IDS, ROPE_POSITION_IDS_KERNELS)

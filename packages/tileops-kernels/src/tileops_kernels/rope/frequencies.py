@@ -1,12 +1,52 @@
-"""How fast each pair turns from one position to the next, and what the rotation multiplies lengths by."""
+"""How fast each pair turns from one position to the next, and what the rotation multiplies lengths by.
+
+Frequencies are float64. Their products with positions near 2 ** 31 would lose the digits that float32 results need, so
+`fixed_turns` gives them as integers too.
+"""
 
 from __future__ import annotations
 
 import math
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+_PLACES = 1280
+"""Binary places of a turn: enough for 64 of the product with the largest float64."""
+
+
+def fixed_turns(angles: Sequence[float]) -> list[int]:
+    """Each angle as a number of 2 ** -64 turns, to the nearest, without whole turns, from -2 ** 63 to below 2 ** 63.
+
+    An infinite angle, which stands for one beyond float64, counts as the largest float64.
+    """
+    turns_per_radian = (1 << (2 * _PLACES)) // (2 * _pi(_PLACES))
+    found = []
+    for angle in angles:
+        whole, parts = min(angle, sys.float_info.max).as_integer_ratio()
+        units = ((whole * turns_per_radian >> (_PLACES - 65)) // parts + 1) >> 1
+        found.append((units + (1 << 63)) % (1 << 64) - (1 << 63))
+    return found
+
+
+def _pi(places: int) -> int:
+    """Pi times 2 ** places, by Machin's formula."""
+    guard = 16
+    one = 1 << (places + guard)
+    return (16 * _arctangent_of_inverse(5, one) - 4 * _arctangent_of_inverse(239, one)) >> guard
+
+
+def _arctangent_of_inverse(x: int, one: int) -> int:
+    """The arctangent of 1 / x, times `one`."""
+    total, power, term = 0, one // x, 1
+    while power:
+        total += power // term if term % 4 == 1 else -(power // term)
+        power //= x * x
+        term += 2
+    return total
 
 
 @dataclass(frozen=True, slots=True)

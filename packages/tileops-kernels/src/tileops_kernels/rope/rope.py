@@ -1,6 +1,8 @@
-"""Kernel types of rotary position embeddings: one on CUDA and one on CPU, for heads of any width and any length.
+"""Kernel types of rotary position embeddings, for heads of any width: one on CUDA and one on CPU for each interface.
 
-The cosines and sines of every position are a table of the entry, made by its factory in float64.
+Where positions are places in a sequence, their cosines and sines are a table of the entry, made by its factory in
+float64. Where they are stated by token, the entry keeps how far each pair turns from one position to the next, in fixed
+point.
 """
 
 from __future__ import annotations
@@ -20,12 +22,15 @@ from tileops_kernels.build.program import Program
 from tileops_kernels.dtypes import FLOATS, float_refusal
 from tileops_kernels.entry_tables import entry_table
 from tileops_kernels.kernel import Kernel, KernelType
-from tileops_kernels.memory import ACCESS_BYTES, aligned
-from tileops_kernels.rope.interfaces import RoPECall, RoPEFwdInterface
+from tileops_kernels.memory import ACCESS_BYTES, addresses, aligned
+from tileops_kernels.rope.frequencies import fixed_turns
+from tileops_kernels.rope.interfaces import RoPECall, RoPEFwdInterface, RoPEPositionIdsCall, RoPEPositionIdsFwdInterface
 
 _CUDA_PROGRAMS = "tileops_kernels.rope.programs.rope"
 _CPU_PROGRAMS = "tileops_kernels.rope.programs.rope_cpu"
 
+_IDS: Mapping[torch.dtype, str] = {torch.int32: "int32", torch.int64: "int64"}
+"""The dtypes of positions, with TileLang's names for them."""
 
 _INT32_PLACES = 1 << 31
 """Rows whose places are counted in 32 bits, in which dividing by run-time sizes is fast."""
@@ -39,10 +44,26 @@ class RotationSettings:
     threads: int
 
 
+@dataclass(frozen=True, slots=True)
+class TokenRotationSettings(RotationSettings):
+    """Launch settings: heads, of one token, that a thread turns by the angles it has computed."""
+
+    shared: int
+
+
 def rotation_settings(call: RoPECall) -> RotationSettings:
     """The widest access that divides both halves of the rotated part and the part beside it."""
-    vector = gcd(call.rotated // 2, call.width - call.rotated, ACCESS_BYTES // call.dtype.itemsize)
-    return RotationSettings(vector=vector, threads=256)
+    return RotationSettings(vector=_vector(call), threads=256)
+
+
+def token_rotation_settings(call: RoPEPositionIdsCall) -> TokenRotationSettings:
+    """The widest access, and four heads a thread: the angles cost what turning two or three heads does."""
+    return TokenRotationSettings(vector=_vector(call), threads=256, shared=4)
+
+
+def _vector(call: RoPECall | RoPEPositionIdsCall) -> int:
+    """The elements of the widest access that divides both halves of the rotated part and the part beside it."""
+    return gcd(call.rotated // 2, call.width - call.rotated, ACCESS_BYTES // call.dtype.itemsize)
 
 
 class _RotationKernel(Kernel[RoPECall], RoPEFwdInterface):
@@ -159,6 +180,130 @@ class RotationCPUKernel(_RotationKernel):
         return self._run
 
 
+class _TokenRotationKernel(Kernel[RoPEPositionIdsCall], RoPEPositionIdsFwdInterface):
+    """What the kernel types for stated positions share: the steps of pairs, which the factory makes."""
+
+    _steps: Tensor
+
+    @classmethod
+    def with_steps(cls, call: RoPEPositionIdsCall) -> Self:
+        """A kernel ready to be called."""
+        kernel = cls(call)
+        steps = fixed_turns(call.frequencies.of_pairs(call.rotated // 2).tolist() if call.rotated else ())
+        kernel._steps = entry_table(call, torch.tensor(steps, dtype=torch.int64, device="cpu"), torch.int64)
+        return kernel
+
+    @classmethod
+    def entry_for(cls, call: RoPEPositionIdsCall) -> tuple[Hashable, Callable[[], Kernel[RoPEPositionIdsCall]]]:
+        """One entry for every number of tokens and heads, and for all positions."""
+        identity = (call.width, call.rotated, call.frequencies, call.ids_dtype, call.dtype)
+        return (call.device, *identity), partial(cls.with_steps, call)
+
+    @classmethod
+    def refusal(cls, call: RoPEPositionIdsCall) -> str | None:
+        """None for the dtypes that all kernel types here serve."""
+        if call.ids_dtype not in _IDS:
+            return f"serves positions of {', '.join(_IDS.values())}, not {str(call.ids_dtype).removeprefix('torch.')}"
+        return float_refusal(call.dtype) or super().refusal(call)
+
+
+class TokenRotationKernel(_TokenRotationKernel):
+    """RoPE by stated positions on CUDA: a thread computes the angles of neighbouring pairs, and turns several heads."""
+
+    def __init__(self, call: RoPEPositionIdsCall) -> None:
+        super().__init__(call)
+        self.settings = token_rotation_settings(call)
+        self._loaded: dict[bool, cuda.CUDAFunction] = {}
+
+    def config(self) -> Mapping[str, object]:
+        """The launch settings."""
+        return asdict(self.settings)
+
+    def programs(self) -> Sequence[Program]:
+        """The programs that count groups of heads in 32 bits and in 64; none where nothing is rotated."""
+        return (self.program(wide=False), self.program(wide=True)) if self.call.rotated else ()
+
+    def program(self, *, wide: bool) -> Program:
+        """The program that counts groups of heads in 64 bits if `wide`, else in 32."""
+        call = self.call
+        return Program.of(
+            _CUDA_PROGRAMS,
+            "rotate_tokens",
+            width=call.width,
+            rotated=call.rotated,
+            dtype=FLOATS[call.dtype],
+            ids=_IDS[call.ids_dtype],
+            index="int64" if wide else "int32",
+            **asdict(self.settings),
+        )
+
+    def forward(self, x: Tensor, position_ids: Tensor) -> Tensor:
+        """See `RoPEPositionIdsFwdInterface.forward`."""
+        if not self.call.rotated:
+            return x.clone(memory_format=torch.contiguous_format)
+        y = torch.empty_like(x, memory_format=torch.contiguous_format)
+        if x.numel() == 0:
+            return y
+        n, heads, width = x.shape
+        wide = n * heads >= _INT32_PLACES
+        run = self._loaded.get(wide) or self._load(wide=wide)
+        strides = heads * width, width, 1
+        with torch.cuda.device(x.device):
+            ids = aligned(position_ids).as_strided((n,), (1,))
+            run(aligned(x).as_strided(x.shape, strides), ids, self._steps, y.as_strided(x.shape, strides))
+        return y
+
+    def _load(self, *, wide: bool) -> cuda.CUDAFunction:
+        """The program of one way of counting, built by the first call that needs it."""
+        owner = f"{type(self).__name__} for {self.call}"
+        run = cuda.load(self.program(wide=wide), arch=self.call.arch, owner=owner)
+        self._loaded[wide] = run
+        return run
+
+
+class TokenRotationCPUKernel(_TokenRotationKernel):
+    """RoPE by stated positions on a CPU: tokens are shared among the threads that torch uses."""
+
+    devices: ClassVar[frozenset[str]] = frozenset({"cpu"})
+
+    def __init__(self, call: RoPEPositionIdsCall) -> None:
+        super().__init__(call)
+        self._run: CPUFunction | None = None
+
+    def programs(self) -> Sequence[Program]:
+        """The program, which is the same for all frequencies; none where nothing is rotated."""
+        call = self.call
+        if not call.rotated:
+            return ()
+        return (
+            Program.of(
+                _CPU_PROGRAMS,
+                "rotate_tokens",
+                width=call.width,
+                rotated=call.rotated,
+                dtype=FLOATS[call.dtype],
+                ids=_IDS[call.ids_dtype],
+            ),
+        )
+
+    def forward(self, x: Tensor, position_ids: Tensor) -> Tensor:
+        """See `RoPEPositionIdsFwdInterface.forward`."""
+        if not self.call.rotated:
+            return x.clone(memory_format=torch.contiguous_format)
+        y = torch.empty_like(x, memory_format=torch.contiguous_format)
+        if x.numel():
+            run = self._run or self._load()
+            source, ids = addresses(self, x=x, position_ids=position_ids)
+            steps, (n, heads, _) = self._steps.data_ptr(), x.shape
+            run(source, ids, steps, y.data_ptr(), heads, n, torch.get_num_threads())
+        return y
+
+    def _load(self) -> CPUFunction:
+        """The program, built by the first call."""
+        self._run = cpu.load(self.programs()[0], owner=f"{type(self).__name__} for {self.call}")
+        return self._run
+
+
 def _cosines_and_sines(call: RoPECall) -> Tensor:
     """`[2, positions, rotated // 2]` in float64 on the CPU, times the amplitude."""
     places = torch.arange(call.positions, dtype=torch.float64, device="cpu")
@@ -168,3 +313,9 @@ def _cosines_and_sines(call: RoPECall) -> Tensor:
 
 ROPE_KERNELS: Mapping[str, KernelType] = {"rope": RotationKernel, "rope_cpu": RotationCPUKernel}
 """Every kernel type of `RoPEFwdInterface` that ships with this package, under its key."""
+
+ROPE_POSITION_IDS_KERNELS: Mapping[str, KernelType] = {
+    "rope_position_ids": TokenRotationKernel,
+    "rope_position_ids_cpu": TokenRotationCPUKernel,
+}
+"""Every kernel type of `RoPEPositionIdsFwdInterface` that ships with this package, under its key."""

@@ -11,7 +11,15 @@ from torch import Tensor
 
 from tileops_testing.references.reference import Reference
 
-__all__ = ["REFERENCES", "long_rope_fwd", "rope_fwd", "rope_llama31_fwd", "rotated", "yarn_fwd"]
+__all__ = [
+    "REFERENCES",
+    "long_rope_fwd",
+    "rope_fwd",
+    "rope_llama31_fwd",
+    "rope_neox_position_ids_fwd",
+    "rotated",
+    "yarn_fwd",
+]
 
 
 def rotated(x: Tensor, frequencies: Tensor, *, input_layout: str, interleaved: bool, amplitude: float = 1.0) -> Tensor:
@@ -165,9 +173,33 @@ def yarn_terms(x: Tensor, **parameters: Any) -> Tensor:
     return _terms(x, amplitude=abs(_yarn(x, **parameters)["amplitude"]), interleaved=False)
 
 
+def rope_neox_position_ids_fwd(
+    x: Tensor, position_ids: Tensor, *, max_position: int, base: float = 10000.0, rotary_dim: int | None = None
+) -> Tensor:
+    """Return ``x`` with pair k of token i turned by ``position_ids[i] * base ** (-2 * k / rotary_dim)``."""
+    del max_position
+    width = x.shape[-1] if rotary_dim is None else rotary_dim
+    turning, rest = x.double().split([width, x.shape[-1] - width], dim=-1)
+    angles = position_ids.double()[:, None, None] * _plain(turning, base).to(x.device)
+    first, second = turning.unflatten(-1, (2, width // 2)).unbind(-2)
+    turned = [first * angles.cos() - second * angles.sin(), second * angles.cos() + first * angles.sin()]
+    return torch.cat([*turned, rest], dim=-1)
+
+
+def rope_neox_position_ids_terms(x: Tensor, position_ids: Tensor, **parameters: Any) -> Tensor:
+    """Return the terms behind each element of `rope_neox_position_ids_fwd`."""
+    del position_ids
+    width = parameters.get("rotary_dim")
+    width = x.shape[-1] if width is None else width
+    return torch.cat(
+        [_terms(x[..., :width], amplitude=1.0, interleaved=False), torch.zeros_like(x[..., width:].double())], dim=-1
+    )
+
+
 REFERENCES: Mapping[str, Reference] = {
     "RoPEFwdOp": Reference(rope_fwd, terms=rope_terms),
     "RoPELlama31FwdOp": Reference(rope_llama31_fwd, terms=rope_llama31_terms),
     "YaRNFwdOp": Reference(yarn_fwd, terms=yarn_terms),
+    "RoPENeoxPositionIdsFwdOp": Reference(rope_neox_position_ids_fwd, terms=rope_neox_position_ids_terms),
     "LongRoPEFwdOp": Reference(long_rope_fwd, terms=long_rope_terms),
 }

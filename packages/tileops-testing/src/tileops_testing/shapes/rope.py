@@ -12,9 +12,14 @@ _DTYPES = ("float16", "bfloat16", "float32")
 
 
 def _row(
-    label: str, *dtypes: str, some: Sequence[str] = (), factors: str | None = None, **values: object
+    label: str,
+    *dtypes: str,
+    some: Sequence[str] = (),
+    factors: str | None = None,
+    ids: str | None = None,
+    **values: object,
 ) -> WorkloadRow:
-    extra = {} if factors is None else {"R": factors}
+    extra = {name: dtype for name, dtype in (("R", factors), ("I", ids)) if dtype is not None}
     return WorkloadRow(
         label=label, some=tuple(some), dtype_cases=tuple({"T": dtype, **extra} for dtype in dtypes), values=values
     )
@@ -40,6 +45,14 @@ ROWS: Mapping[str, Sequence[WorkloadRow]] = {
         _row("unscaled", "float32", scale=1.0, S=9, D=32),
         _row("attention-factor", "float16", scale=40.0, attn_factor=0.7, S=65, D=64),
         _row("no-ramp", "float32", original_max_position=1, S=9, D=16),
+    ),
+    "RoPENeoxPositionIdsFwdOp": (
+        _row("every-dtype", *_DTYPES, ids="int32", max_position=64, H=3, D=64, L=[33, 1, 8]),
+        _row("odd-half", "float16", ids="int64", max_position=8, H=1, D=70, L=[3]),
+        _row("odd-rest", "bfloat16", ids="int64", max_position=8, rotary_dim=64, H=5, D=71, L=[3, 2]),
+        _row("beyond-a-block", "float32", ids="int32", max_position=8, H=2, D=600, L=[2]),
+        _row("nothing-rotated", "float16", ids="int64", max_position=8, rotary_dim=0, H=2, D=16, L=[2]),
+        _row("no-tokens", "float16", ids="int64", max_position=8, H=2, D=64, L=[]),
     ),
     "LongRoPEFwdOp": (
         _row("extended", "float32", max_position_embeddings=131072, S=9, D=32),

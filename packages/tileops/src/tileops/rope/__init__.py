@@ -7,11 +7,23 @@ from typing import TYPE_CHECKING
 from tileops.lazy import export
 
 if TYPE_CHECKING:
-    from tileops.rope.rope import LongRoPEFwdOp, RoPEFwdOp, RoPELlama31FwdOp, YaRNFwdOp
+    from tileops.rope.rope import LongRoPEFwdOp, RoPEFwdOp, RoPELlama31FwdOp, RoPENeoxPositionIdsFwdOp, YaRNFwdOp
 
-__all__ = ["LongRoPEFwdOp", "RoPEFwdOp", "RoPELlama31FwdOp", "YaRNFwdOp"]
+__all__ = [
+    "LongRoPEFwdOp",
+    "RoPEFwdOp",
+    "RoPELlama31FwdOp",
+    "RoPENeoxPositionIdsFwdOp",
+    "YaRNFwdOp",
+]
 
-_MODULES = {"LongRoPEFwdOp": "rope", "RoPEFwdOp": "rope", "RoPELlama31FwdOp": "rope", "YaRNFwdOp": "rope"}
+_MODULES = {
+    "LongRoPEFwdOp": "rope",
+    "RoPEFwdOp": "rope",
+    "RoPELlama31FwdOp": "rope",
+    "RoPENeoxPositionIdsFwdOp": "rope",
+    "YaRNFwdOp": "rope",
+}
 
 
 def __getattr__(name: str) -> object:

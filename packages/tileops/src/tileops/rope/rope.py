@@ -1,16 +1,29 @@
-"""Rotary position embeddings whose positions are the places of tokens in their sequence."""
+"""Rotary position embeddings, by the places of tokens in their sequence or by positions that are stated."""
 
 from __future__ import annotations
 
 import math
-from typing import Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
 from tileops.errors import ArgumentError
+from tileops.op.base import Op
 from tileops.rope.base import RoPEOp
-from tileops_kernels.rope import Frequencies, InterpolatedFrequencies, RescaledFrequencies, SmoothedFrequencies
+from tileops_kernels.interface import KernelInterface
+from tileops_kernels.kernel import KernelType
+from tileops_kernels.rope import (
+    ROPE_POSITION_IDS,
+    ROPE_POSITION_IDS_KERNELS,
+    Frequencies,
+    InterpolatedFrequencies,
+    RescaledFrequencies,
+    RoPEPositionIdsCall,
+    RoPEPositionIdsFwdInterface,
+    SmoothedFrequencies,
+)
 
 
 class RoPEFwdOp(RoPEOp):
@@ -195,3 +208,56 @@ class LongRoPEFwdOp(RoPEOp):
         if extension <= 1:
             return 1.0
         return math.sqrt(1 + math.log(extension) / math.log(self.original_max_position_embeddings))
+
+
+class RoPENeoxPositionIdsFwdOp(Op):
+    """Pair k of token i turns by the angle `position_ids[i] * base ** (-2k / rotary_dim)`.
+
+    x: `[N, H, D]`; float16, bfloat16 or float32. position_ids: `[N]`, int32 or int64. Both in any layout in memory.
+    Elements k and k + rotary_dim / 2 are a pair; elements from rotary_dim on are copied bit by bit. Returns a new
+    contiguous tensor of x's shape and dtype. Angles are formed in fixed point from integer positions, so that the last
+    position is as exact as the first; cosines, sines and the rotation are formed in float32, and the result is rounded
+    once.
+
+    max_position: positions are to be from 0 to below it; at most 2 ** 31. Their contents are the caller's duty, since a
+    check would wait for the device: a position outside turns its token by that position's own angle, and nothing is
+    read or written by it. base: of the angles. rotary_dim: an even number up to D; None means D.
+
+    Raises ParameterError or ParameterTypeError at construction, and ShapeError, DTypeError, DeviceError, RuleError or
+    ArgumentError on a call, before any kernel runs.
+
+    Source: Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021; packed tokens as in vLLM.
+    """
+
+    kernel_types: ClassVar[Mapping[str, KernelType]] = ROPE_POSITION_IDS_KERNELS
+    interfaces: ClassVar[Mapping[str, type[KernelInterface]]] = {ROPE_POSITION_IDS: RoPEPositionIdsFwdInterface}
+
+    def __init__(
+        self,
+        max_position: int,
+        base: float = 10000.0,
+        rotary_dim: int | None = None,
+        *,
+        target: str | None = None,
+    ) -> None:
+        self.max_position = max_position
+        self.base = base
+        self.rotary_dim = rotary_dim
+        super().__init__(target=target)
+        self._frequencies = Frequencies(float(self.base))
+
+    def forward(self, x: Tensor, position_ids: Tensor) -> Tensor:
+        """Rotate checked tokens."""
+        width = x.shape[-1]
+        call = RoPEPositionIdsCall(
+            device=x.device,
+            width=width,
+            rotated=width if self.rotary_dim is None else self.rotary_dim,
+            frequencies=self._frequencies,
+            ids_dtype=position_ids.dtype,
+            dtype=x.dtype,
+        )
+        return self.kernel_for(ROPE_POSITION_IDS, call)(x.contiguous(), position_ids.contiguous())
+
+    if TYPE_CHECKING:
+        __call__ = forward  # a call has forward's type

@@ -56,9 +56,31 @@ def _places(case: Case, device: torch.device) -> Mapping[str, Callable[..., obje
     return {"torch": rotate, "inductor": torch.compile(rotate, fullgraph=True)}
 
 
+def _position_ids(case: Case, device: torch.device) -> Mapping[str, Callable[..., object]]:
+    parameters: Any = case.parameters
+    *_, width = case.inputs(case.sizes)["x"].shape  # type: ignore[union-attr]  # required
+    given = parameters.get("rotary_dim")
+    rotated = width if given is None else given
+    unit = torch.zeros(parameters["max_position"], 1, rotated)
+    unit[..., : rotated // 2] = 1
+    result: Any = case.reference.function(unit, torch.arange(len(unit)), **parameters)
+    cosines, sines = (part.contiguous() for part in result.float().to(device).chunk(2, dim=-1))
+
+    def rotate(x: Tensor, position_ids: Tensor) -> Tensor:
+        turning, rest = x.split([rotated, width - rotated], dim=-1)
+        first, second = turning.float().chunk(2, dim=-1)
+        cosine, sine = cosines[position_ids], sines[position_ids]
+        turned = torch.cat([first * cosine - second * sine, second * cosine + first * sine], dim=-1)
+        return torch.cat([turned.to(x.dtype), rest], dim=-1)
+
+    torch.compiler.reset()
+    return {"torch": rotate, "inductor": torch.compile(rotate, fullgraph=True)}
+
+
 PEERS: Mapping[str, Peers] = {
     "LongRoPEFwdOp": Peers(_places),
     "RoPEFwdOp": Peers(_places),
     "RoPELlama31FwdOp": Peers(_places),
+    "RoPENeoxPositionIdsFwdOp": Peers(_position_ids),
     "YaRNFwdOp": Peers(_places),
 }
