@@ -4,6 +4,7 @@
 import tilelang.language as T  # noqa: N812
 
 from tileops_kernels.build.launcher import RowSplit
+from tileops_kernels.macros.cpu_blocks import load_block, storage_dtype, store_block
 
 
 def scale_rows(n, factor):
@@ -89,3 +90,21 @@ def cuda_copy(n, threads):
                 Y[row, j] = X[row, j]
 
     return copied
+
+
+def through_blocks(dtype):
+    """Parameters X (1, count), F (1, count) float32 and Y (1, count): F holds X widened, and Y is F rounded again."""
+    count = T.dynamic("count", "int64")
+    storage = storage_dtype(dtype)
+
+    @T.prim_func
+    def convert(X: T.Tensor[(1, count), storage], F: T.Tensor[(1, count), "float32"], Y: T.Tensor[(1, count), storage]):
+        with T.Kernel(1) as row:
+            x = T.alloc_local((64,), "float32")
+            width = T.cast(count, "int32")
+            load_block(X, row, 0, x, width, dtype)
+            store_block(x, F, row, 0, width, "float32")
+            load_block(F, row, 0, x, width, "float32")
+            store_block(x, Y, row, 0, width, dtype)
+
+    return convert, None

@@ -28,36 +28,75 @@ typedef float tileops_native_float8 __attribute__((vector_size(32)));
 typedef short tileops_short8 __attribute__((vector_size(16), aligned(2), may_alias));
 typedef short tileops_native_short8 __attribute__((vector_size(16)));
 
-// target[0:count] = float32 values of the float16 bits source[offset : offset + count]
+#if defined(__AVX512F__)
+
+// A float16 block moves in registers as wide as the loops that use it: a wide load from what two narrow stores have
+// just written waits until both have left for the cache, which made LayerNorm of 4096 elements 2.4 times as slow.
+typedef float tileops_float16s __attribute__((vector_size(64), aligned(4), may_alias));
+typedef float tileops_native_float16s __attribute__((vector_size(64)));
+typedef short tileops_short16 __attribute__((vector_size(32), aligned(2), may_alias));
+typedef short tileops_native_short16 __attribute__((vector_size(32)));
+
+static inline int32_t tileops_widen_float16(const int16_t *source, float *target, int32_t count) {
+  int32_t i = 0;
+  for (; i + 16 <= count; i += 16) {
+    tileops_native_short16 bits = *(const tileops_short16 *)(source + i);
+    tileops_native_float16s unused = {};
+    *(tileops_float16s *)(target + i) = __builtin_ia32_vcvtph2ps512_mask(bits, unused, 0xFFFF, 4);
+  }
+  return i;
+}
+
+static inline int32_t tileops_narrow_float16(const float *source, int16_t *target, int32_t count) {
+  int32_t i = 0;
+  for (; i + 16 <= count; i += 16) {
+    tileops_native_float16s values = *(const tileops_float16s *)(source + i);
+    tileops_native_short16 unused = {};
+    *(tileops_short16 *)(target + i) = __builtin_ia32_vcvtps2ph512_mask(values, 0, unused, 0xFFFF);
+  }
+  return i;
+}
+
+#else
+
+static inline int32_t tileops_widen_float16(const int16_t *, float *, int32_t) { return 0; }
+static inline int32_t tileops_narrow_float16(const float *, int16_t *, int32_t) { return 0; }
+
+#endif
+
+// target[0:count] = float32 values of the float16 bits source[offset : offset + count]; a rest goes with elements before
+// it where there are enough, twice
 static inline int32_t tileops_load_float16(int16_t *source, int64_t offset, float *target, int32_t count) {
   source += offset;
-  int32_t i = 0;
-  for (; i + 8 <= count; i += 8) {
+  int32_t i = tileops_widen_float16(source, target, count);
+  for (; i < count && count >= 8; i += 8) {
+    if (i > count - 8) i = count - 8;
     tileops_native_short8 bits = *(tileops_short8 *)(source + i);
     *(tileops_float8 *)(target + i) = __builtin_ia32_vcvtph2ps256(bits);
   }
   if (i < count) {
     tileops_native_short8 bits = {0, 0, 0, 0, 0, 0, 0, 0};
-    for (int32_t k = i; k < count; ++k) bits[k - i] = source[k];
+    for (int32_t k = 0; k < count && k < 8; ++k) bits[k] = source[k];
     tileops_native_float8 values = __builtin_ia32_vcvtph2ps256(bits);
-    for (int32_t k = i; k < count; ++k) target[k] = values[k - i];
+    for (int32_t k = 0; k < count && k < 8; ++k) target[k] = values[k];
   }
   return 0;
 }
 
-// target[offset : offset + count] = float16 bits of source[0:count], rounded to nearest even
+// target[offset : offset + count] = float16 bits of source[0:count], rounded to nearest even; a rest likewise
 static inline int32_t tileops_store_float16(float *source, int16_t *target, int64_t offset, int32_t count) {
   target += offset;
-  int32_t i = 0;
-  for (; i + 8 <= count; i += 8) {
+  int32_t i = tileops_narrow_float16(source, target, count);
+  for (; i < count && count >= 8; i += 8) {
+    if (i > count - 8) i = count - 8;
     tileops_native_float8 values = *(tileops_float8 *)(source + i);
     *(tileops_short8 *)(target + i) = __builtin_ia32_vcvtps2ph256(values, 0);
   }
   if (i < count) {
     tileops_native_float8 values = {0, 0, 0, 0, 0, 0, 0, 0};
-    for (int32_t k = i; k < count; ++k) values[k - i] = source[k];
+    for (int32_t k = 0; k < count && k < 8; ++k) values[k] = source[k];
     tileops_native_short8 bits = __builtin_ia32_vcvtps2ph256(values, 0);
-    for (int32_t k = i; k < count; ++k) target[k] = bits[k - i];
+    for (int32_t k = 0; k < count && k < 8; ++k) target[k] = bits[k];
   }
   return 0;
 }
