@@ -17,7 +17,7 @@ from tileops_testing.references.norm import batch_norm_fwd
 
 pytestmark = pytest.mark.op("BatchNormFwdOp")
 
-SHAPES = ((6, 5), (1, 3, 2), (4, 7, 33), (3, 5, 7, 7), (2, 3, 16, 16), (2, 300, 1, 1), (2, 2, 3, 4, 5))
+SHAPES = ((6, 5), (1, 3, 2), (4, 7, 33), (3, 5, 7, 7), (2, 3, 16, 16), (2, 300, 1, 1), (2, 2, 3, 4, 5), (3, 7, 60, 50))
 
 
 def make(*shape: int, dtype: torch.dtype, device: torch.device, layout: Layout = "contiguous", seed: int = 0) -> Tensor:

@@ -189,7 +189,7 @@ class BatchNormInferKernel(_CUDAPlanes[BatchNormInferCall], BatchNormInferFwdInt
 
 
 class _CPUPlanes(Kernel[PlanesCallT]):
-    """What training and inference share on a CPU: channels shared among the threads that torch uses."""
+    """What training and inference share on a CPU: work shared among the threads that torch uses."""
 
     devices: ClassVar[frozenset[str]] = frozenset({"cpu"})
     training: ClassVar[bool]
@@ -206,8 +206,10 @@ class _CPUPlanes(Kernel[PlanesCallT]):
 
     def programs(self) -> Sequence[Program]:
         """The one program, for planes of one element or for longer ones."""
-        builder = "batch_norm_columns" if self.call.length == 1 else "batch_norm_planes"
-        return [Program.of(_CPU_PROGRAMS, builder, dtype=DTYPES[self.call.dtype], training=self.training)]
+        dtype = DTYPES[self.call.dtype]
+        if self.call.length == 1:
+            return [Program.of(_CPU_PROGRAMS, "batch_norm_columns", dtype=dtype, training=self.training)]
+        return [Program.of(_CPU_PROGRAMS, "batch_norm_planes" if self.training else "batch_norm_given", dtype=dtype)]
 
     def _run(self, x: Tensor, given: Mapping[str, Tensor | None], y: Tensor, scalars: Sequence[float | int]) -> Tensor:
         """Run on x with the four tensors of a channel's length by name; what is absent may be any address."""
@@ -218,9 +220,13 @@ class _CPUPlanes(Kernel[PlanesCallT]):
             self._loaded = cpu.load(self.programs()[0], owner=f"{type(self).__name__} for {self.call}")
         batch, channels = x.shape[:2]
         stride = x.numel() // batch
+        length, threads = stride // channels, torch.get_num_threads()
         between = [places.get(name, target) for name in ("weight", "bias", "running_mean", "running_var")]
-        sizes = batch, channels, stride, torch.get_num_threads()
-        self._loaded(source, *between, target, stride // channels, self._eps, *scalars, *sizes)
+        tensors = source, *between, target
+        if self.training or length == 1:
+            self._loaded(*tensors, length, self._eps, *scalars, batch, channels, stride, threads)
+        else:
+            self._loaded(*tensors, 0, self._eps, *scalars, channels, length, batch * channels, threads)
         return y
 
 
