@@ -68,10 +68,10 @@ def on_chip_settings(call: LayerNormCall, *, threads: int = 768, accesses: int =
     return OnChipSettings(lanes=lanes, rows=1, blocks=max(1, threads // lanes))
 
 
-def streaming_settings(call: LayerNormCall) -> StreamingSettings:
+def streaming_settings(call: LayerNormCall, *, unroll: int = 8) -> StreamingSettings:
     """As many threads as a block may have, so that the few rows under way are still cached when read again."""
     vector = vector_width(call)
-    return StreamingSettings(vector=vector, lanes=min(1024, _lanes(call.n // vector)), rows=1, unroll=8)
+    return StreamingSettings(vector=vector, lanes=min(1024, _lanes(call.n // vector)), rows=1, unroll=unroll)
 
 
 def general_settings(call: LayerNormCall) -> StreamingSettings:
@@ -266,9 +266,12 @@ class _ChunkedRows(CUDARows):
 class StreamedRows(_ChunkedRows):
     """Rows too long to hold: read twice, 16 bytes at a time."""
 
+    unroll: ClassVar[int] = 8
+    """Accesses of a thread at a time."""
+
     def __init__(self, call: LayerNormCall) -> None:
         super().__init__(call)
-        self.settings = streaming_settings(call)
+        self.settings = streaming_settings(call, unroll=self.unroll)
 
     @classmethod
     def refusal(cls, call: LayerNormCall) -> str | None:

@@ -6,15 +6,7 @@ which must divide the row; vector `k` of a row belongs to thread `k % lanes`. Ro
 
 import tilelang.language as T  # noqa: N812
 
-from tileops_kernels.macros.cuda_rows import (
-    KEEP_PACKED,
-    READ_ONCE,
-    add_over_lanes,
-    fills_access,
-    keep_packed,
-    read_once,
-    warps_of,
-)
+from tileops_kernels.macros.cuda_rows import KEEP_PACKED, add_over_lanes, keep_packed, warps_of
 
 
 def rms_norm_on_chip(n, dtype, weighted, vector, lanes, rows, blocks):
@@ -112,21 +104,18 @@ def rms_norm_streaming(n, dtype, weighted, vector, lanes, rows, unroll):
     whole = n % chunk == 0
 
     @T.macro
-    def read_chunk(X, row, lane, c, x, last):
+    def read_chunk(X, row, lane, c, x):
         for k in T.unroll(unroll):
             j = c * chunk + (k * lanes + lane) * vector
             if (whole or j < n) and (rows == 1 or row < m):
-                if last and fills_access(vector, dtype):
-                    read_once(x, k * vector, X, row * n + j)
-                else:
-                    for v in T.vectorized(vector):
-                        x[k, v] = X[row, j + v]
+                for v in T.vectorized(vector):
+                    x[k, v] = X[row, j + v]
 
     @T.macro
     def reciprocal_root(X, row, slot, lane, x, scale, partial, eps):
         scale[0] = T.float32(0)
         for c in T.serial(chunks):
-            read_chunk(X, row, lane, c, x, False)
+            read_chunk(X, row, lane, c, x)
             for k in T.unroll(unroll):
                 if whole or c * chunk + (k * lanes + lane) * vector < n:
                     for v in T.unroll(vector):
@@ -151,7 +140,7 @@ def rms_norm_streaming(n, dtype, weighted, vector, lanes, rows, unroll):
 
     @T.prim_func
     def weighted_rows(X: T.Tensor[(m, n), dtype], W: T.Tensor[(n,), dtype], Y: T.Tensor[(m, n), dtype], eps: T.float32):
-        with T.Kernel(T.ceildiv(m, rows), threads=rows * lanes, prelude=READ_ONCE) as block:
+        with T.Kernel(T.ceildiv(m, rows), threads=rows * lanes) as block:
             thread = T.get_thread_binding(0)
             slot, lane = thread // lanes, thread % lanes
             row = T.cast(block, "int64") * rows + slot
@@ -162,7 +151,7 @@ def rms_norm_streaming(n, dtype, weighted, vector, lanes, rows, unroll):
             reciprocal_root(X, row, slot, lane, x, scale, partial, eps)
             for back in T.serial(chunks):
                 c = chunks - 1 - back
-                read_chunk(X, row, lane, c, x, True)
+                read_chunk(X, row, lane, c, x)
                 read_weight(W, lane, c, w)
                 for k in T.unroll(unroll):
                     for v in T.unroll(vector):
@@ -171,7 +160,7 @@ def rms_norm_streaming(n, dtype, weighted, vector, lanes, rows, unroll):
 
     @T.prim_func
     def plain_rows(X: T.Tensor[(m, n), dtype], Y: T.Tensor[(m, n), dtype], eps: T.float32):
-        with T.Kernel(T.ceildiv(m, rows), threads=rows * lanes, prelude=READ_ONCE) as block:
+        with T.Kernel(T.ceildiv(m, rows), threads=rows * lanes) as block:
             thread = T.get_thread_binding(0)
             slot, lane = thread // lanes, thread % lanes
             row = T.cast(block, "int64") * rows + slot
@@ -181,7 +170,7 @@ def rms_norm_streaming(n, dtype, weighted, vector, lanes, rows, unroll):
             reciprocal_root(X, row, slot, lane, x, scale, partial, eps)
             for back in T.serial(chunks):
                 c = chunks - 1 - back
-                read_chunk(X, row, lane, c, x, True)
+                read_chunk(X, row, lane, c, x)
                 for k in T.unroll(unroll):
                     for v in T.unroll(vector):
                         x[k, v] = T.cast(T.cast(x[k, v], "float32") * scale[0], dtype)
