@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Protocol
 
 import torch
@@ -22,7 +23,10 @@ __all__ = ["OWN_NAME", "BenchOp", "Implementation", "Runner", "host_load"]
 
 Implementation = Callable[..., object]
 _PEER_ROUNDINGS = 2
-"""A peer may round this often more than the op: most round before they multiply by a weight."""
+"""A peer may round this often more than the op, and values as large as any in the result.
+
+Most round before they multiply by a weight or add a bias, and what a bias almost cancels keeps the rounding's error.
+"""
 
 
 class Work(Protocol):
@@ -88,6 +92,8 @@ class Runner:
                 continue
             roundings = self._case.reference.roundings + extra
             allowed = tolerance(output.dtype, summed=self._case.summed, roundings=roundings)
+            if extra and output.is_floating_point():
+                allowed = replace(allowed, absolute=allowed.absolute + extra * _rounding_of_largest(output, value))
             try:
                 comparison = compare(output, value, allowed, terms)
             except NumericsError as error:
@@ -121,6 +127,12 @@ class Runner:
             load=host_load(),
             measurements=tuple(measurements),
         )
+
+
+def _rounding_of_largest(output: Tensor, expected: Tensor) -> float:
+    """What one rounding to the output's dtype may change the largest finite element that is expected by."""
+    finite = expected.double().nan_to_num(0.0, 0.0, 0.0).abs()
+    return torch.finfo(output.dtype).eps / 2 * float(finite.max()) if finite.numel() else 0.0
 
 
 def host_load() -> float:

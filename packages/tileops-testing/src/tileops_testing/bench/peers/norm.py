@@ -6,7 +6,7 @@ import functools
 import importlib
 import importlib.util
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -22,6 +22,20 @@ _LIGER_ROW = 65536
 """The longest row that Liger's kernel launches on."""
 
 
+def _liger(name: str, function: str, device: torch.device) -> Any:
+    """Liger's autograd function, None where Liger is not installed, does not have it or cannot run."""
+    module = f"liger_kernel.ops.{name}"
+    if device.type != "cuda" or importlib.util.find_spec("liger_kernel") is None:
+        return None
+    return None if importlib.util.find_spec(module) is None else getattr(importlib.import_module(module), function)
+
+
+def _given(case: Case, *names: str) -> bool:
+    """Whether a case passes these inputs."""
+    inputs = case.inputs(case.sizes)
+    return all(inputs[name] is not None for name in names)
+
+
 def _rms_norm(case: Case, device: torch.device) -> Mapping[str, Callable[..., object]]:
     parameters: Any = case.parameters
     shape = tuple(parameters["normalized_shape"])
@@ -33,15 +47,9 @@ def _rms_norm(case: Case, device: torch.device) -> Mapping[str, Callable[..., ob
 
     torch.compiler.reset()
     peers: dict[str, Callable[..., object]] = {"torch": norm, "inductor": torch.compile(norm, fullgraph=True)}
-    if device.type == "cuda" and len(shape) == 1 and importlib.util.find_spec("liger_kernel") is not None:
-        liger = importlib.import_module("liger_kernel.ops.rms_norm").LigerRMSNormFunction
-
-        def liger_norm(x: Tensor, weight: Tensor | None = None) -> Tensor:
-            result: Tensor = liger.apply(x, weight, eps, 0.0, "llama", False)
-            return result
-
-        if case.inputs(case.sizes)["weight"] is not None and shape[0] <= _LIGER_ROW:
-            peers["liger"] = liger_norm
+    liger = _liger("rms_norm", "LigerRMSNormFunction", device)
+    if liger is not None and len(shape) == 1 and shape[0] <= _LIGER_ROW and _given(case, "weight"):
+        peers["liger"] = lambda x, weight: liger.apply(x, weight, eps, 0.0, "llama", False)
     return peers
 
 
@@ -58,7 +66,6 @@ def _rms_norm_parts(op: SubjectOp, inputs: Inputs) -> Mapping[str, Callable[[], 
 
 
 def _layer_norm(case: Case, device: torch.device) -> Mapping[str, Callable[..., object]]:
-    del device
     parameters: Any = case.parameters
     shape, eps = tuple(parameters["normalized_shape"]), parameters.get("eps", 1e-5)
 
@@ -66,7 +73,11 @@ def _layer_norm(case: Case, device: torch.device) -> Mapping[str, Callable[..., 
         return functional.layer_norm(x, shape, weight, bias, eps)
 
     torch.compiler.reset()
-    return {"torch": norm, "inductor": torch.compile(norm, fullgraph=True)}
+    peers: dict[str, Callable[..., object]] = {"torch": norm, "inductor": torch.compile(norm, fullgraph=True)}
+    liger = _liger("layer_norm", "LigerLayerNormFunction", device)
+    if liger is not None and len(shape) == 1 and shape[0] <= _LIGER_ROW and _given(case, "weight", "bias"):
+        peers["liger"] = lambda x, weight, bias: liger.apply(x, weight, bias, eps)
+    return peers
 
 
 def _batch_norm(case: Case, device: torch.device) -> Mapping[str, Callable[..., object]]:
@@ -86,17 +97,46 @@ def _batch_norm(case: Case, device: torch.device) -> Mapping[str, Callable[..., 
     return {"torch": norm, "inductor": torch.compile(norm, fullgraph=True)}
 
 
-def _of(function: Callable[..., object]) -> Peers:
-    """The peers of an op that a function of its tensors and `eps` states in torch: as it stands, and compiled."""
+LigerPeer: TypeAlias = Callable[[Case, torch.device], Callable[..., object] | None]
+"""Liger's form of a case, None where it has none."""
+
+
+def _no_liger(case: Case, device: torch.device) -> None:
+    """Of an op that Liger does not have."""
+    del case, device
+
+
+def _of(function: Callable[..., object], liger: LigerPeer = _no_liger) -> Peers:
+    """The peers of an op that a function of its tensors and `eps` states in torch: as it stands, compiled, Liger's."""
 
     def peers(case: Case, device: torch.device) -> Mapping[str, Callable[..., object]]:
-        del device
         parameters: Any = case.parameters
         norm = functools.partial(function, **parameters)
         torch.compiler.reset()
-        return {"torch": norm, "inductor": torch.compile(norm, fullgraph=True)}
+        found: dict[str, Callable[..., object]] = {"torch": norm, "inductor": torch.compile(norm, fullgraph=True)}
+        other = liger(case, device)
+        return found if other is None else {**found, "liger": other}
 
     return Peers(peers)
+
+
+def _liger_fused_add_rms_norm(case: Case, device: torch.device) -> Callable[..., object] | None:
+    liger = _liger("fused_add_rms_norm", "LigerFusedAddRMSNormFunction", device)
+    parameters: Any = case.parameters
+    eps = parameters.get("eps", 1e-6)
+    width = case.inputs(case.sizes)["x"].shape[-1]  # type: ignore[union-attr]  # required
+    if liger is None or width > _LIGER_ROW:
+        return None
+    return lambda x, residual, weight: liger.apply(x, residual, weight, eps, 0.0, "llama", False)
+
+
+def _liger_group_norm(case: Case, device: torch.device) -> Callable[..., object] | None:
+    liger = _liger("group_norm", "LigerGroupNormFunction", device)
+    parameters: Any = case.parameters
+    groups, eps = parameters["num_groups"], parameters.get("eps", 1e-5)
+    if liger is None or not _given(case, "weight", "bias"):
+        return None
+    return lambda x, weight, bias: liger.apply(x, weight, bias, x.shape[1], groups, eps)
 
 
 def _fused_add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, *, eps: float = 1e-6) -> tuple[Tensor, Tensor]:
@@ -130,8 +170,8 @@ PEERS: Mapping[str, Peers] = {
     "AdaLayerNormZeroFwdOp": _of(_ada_layer_norm_zero),
     "BatchNormFwdOp": Peers(_batch_norm),
     "FusedAddLayerNormFwdOp": _of(_fused_add_layer_norm),
-    "FusedAddRMSNormFwdOp": _of(_fused_add_rms_norm),
-    "GroupNormFwdOp": _of(_group_norm),
+    "FusedAddRMSNormFwdOp": _of(_fused_add_rms_norm, _liger_fused_add_rms_norm),
+    "GroupNormFwdOp": _of(_group_norm, _liger_group_norm),
     "InstanceNormFwdOp": _of(functional.instance_norm),
     "LayerNormFwdOp": Peers(_layer_norm),
     "RMSNormFwdOp": Peers(_rms_norm, _rms_norm_parts),
