@@ -50,8 +50,8 @@ class RowSettings:
 
 Settings: TypeAlias = RowSettings | ColumnSettings
 
-ROWS = ((2, 1, 128, 2), (32, 4, 32, 8), (256, 32, 4, 8), (512, 64, 2, 8), (1024, 256, 1, 4), (None, 512, 1, 4))
-"""Vectors that a row has at most, lanes, rows of a block and accesses at a time of the programs of rows."""
+ROWS = ((2, 1, 128, 2), (32, 4, 32, 8), (256, 32, 4, 8), (512, 64, 2, 8), (1024, 256, 1, 4))
+"""Vectors that a row has at most, lanes, rows of a block and accesses at a time of the programs of rows but the last."""
 
 
 def row_settings(outer: int, reduced: int, vector: int, sm_count: int) -> RowSettings:
@@ -59,9 +59,9 @@ def row_settings(outer: int, reduced: int, vector: int, sm_count: int) -> RowSet
     vectors = reduced // vector
     few = vectors > 32 and outer <= 2 * sm_count
     for longest, lanes, rows, unroll in ROWS:
-        if longest is None or (vectors <= longest and not (few and lanes < 256)):
+        if vectors <= longest and not (few and lanes < 256):
             return RowSettings(vector=vector, lanes=lanes, rows=rows, unroll=unroll)
-    raise AssertionError("the last program takes rows of any length")
+    return RowSettings(vector=vector, lanes=512, rows=1, unroll=4)
 
 
 def column_settings(vectors: int, reduced: int, vector: int, sm_count: int) -> ColumnSettings:
@@ -169,7 +169,7 @@ class ReduceKernel(_PassesKernel):
         found: list[Program] = []
         for step in self.steps():
             for vector in (min(WIDEST, ACCESS_BYTES // getattr(torch, step.source).itemsize), 1):
-                lengths = [longest or 1025 for longest, *_ in ROWS]
+                lengths = [*(longest for longest, *_ in ROWS), ROWS[-1][0] + 1]
                 found += (self.program(step, row_settings(3, length * vector, vector, 1)) for length in lengths)
                 found += (self.program(step, column_settings(count, 16, vector, 1)) for count in (1, 3, 64, 512))
         return tuple(found)
