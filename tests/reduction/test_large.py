@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tileops.reduction import ProdFwdOp, SoftmaxFwdOp, SumFwdOp
+from tileops.reduction import ArgmaxFwdOp, CumsumFwdOp, ProdFwdOp, SoftmaxFwdOp, SumFwdOp
 
-pytestmark = [pytest.mark.op("SumFwdOp", "ProdFwdOp", "SoftmaxFwdOp"), pytest.mark.full]
+pytestmark = [
+    pytest.mark.op("SumFwdOp", "ProdFwdOp", "SoftmaxFwdOp", "ArgmaxFwdOp", "CumsumFwdOp"),
+    pytest.mark.full,
+]
 
 ROWS, COLUMNS = 1 << 20, 2049
 NEEDED = 16 << 30
@@ -35,6 +38,26 @@ def test_rows_past_two_to_the_31(device: torch.device) -> None:
     assert y[0, 3] > y[0, 2] > 0
 
 
+def test_positions_past_two_to_the_31(device: torch.device) -> None:
+    """Positions beyond 2**31 are found whole, and the last rows and columns as the first."""
+    x = torch.zeros(ROWS, COLUMNS, dtype=torch.float16, device=device)
+    x[0, 3], x[-1, 5] = 1.0, 2.0
+    assert ArgmaxFwdOp()(x).item() == x.numel() - COLUMNS + 5
+    assert ArgmaxFwdOp(1)(x).nonzero().flatten().tolist() == [0, ROWS - 1]
+    assert ArgmaxFwdOp(0)(x)[:6].tolist() == [0, 0, 0, 0, 0, ROWS - 1]
+
+
+def test_scans_past_two_to_the_31(device: torch.device) -> None:
+    """The last rows and the last columns are scanned as they are alone."""
+    x = torch.zeros(ROWS, COLUMNS, dtype=torch.float16, device=device)
+    x[-1], x[0] = 1.0, 2.0
+    y = CumsumFwdOp(1)(x)
+    assert (y[-1, :4].tolist(), y[-1, -1].item(), y[1:-1].any().item()) == ([1.0, 2.0, 3.0, 4.0], 2048.0, False)
+    del y
+    y = CumsumFwdOp(0)(x)
+    assert (y[:-1].eq(2).all().item(), y[-1].eq(3).all().item()) == (True, True)
+
+
 def test_columns_past_two_to_the_31(device: torch.device) -> None:
     """The last columns of the last slice of such a tensor are reduced as the first are."""
     x = torch.ones(2, 2, ROWS // 2, COLUMNS // 2 + 1, dtype=torch.int8, device=device)
@@ -50,3 +73,5 @@ def test_many_slices(slices: int, device: torch.device) -> None:
     assert SumFwdOp((1, 2))(x).eq(12).all()
     assert SumFwdOp(1)(x).eq(3).all()
     assert SoftmaxFwdOp(1)(x).mul(3).eq(1).all()
+    assert ArgmaxFwdOp(1)(x).eq(0).all()
+    assert CumsumFwdOp(1)(x)[:, -1].eq(3).all()
