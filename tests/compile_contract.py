@@ -34,6 +34,7 @@ REGISTERED: Final = (
     "InstanceNormFwdOp",
     "LayerNormFwdOp",
     "LogSoftmaxFwdOp",
+    "LogSumExpFwdOp",
     "LongRoPEFwdOp",
     "MaxPool2dFwdOp",
     "MeanFwdOp",
@@ -45,7 +46,10 @@ REGISTERED: Final = (
     "RoPELlama31FwdOp",
     "RoPENeoxPositionIdsFwdOp",
     "SoftmaxFwdOp",
+    "StdFwdOp",
     "SumFwdOp",
+    "VarFwdOp",
+    "VarMeanFwdOp",
     "VectorNormFwdOp",
     "YaRNFwdOp",
 )

@@ -9,13 +9,31 @@ import torch
 from torch import Tensor
 
 from tileops.op.base import Op
-from tileops.reduction import ProdFwdOp, SoftmaxFwdOp, SumFwdOp
+from tileops.reduction import (
+    LogSoftmaxFwdOp,
+    LogSumExpFwdOp,
+    ProdFwdOp,
+    SoftmaxFwdOp,
+    StdFwdOp,
+    SumFwdOp,
+    VarFwdOp,
+    VarMeanFwdOp,
+)
 from tileops_testing.fakes import assert_facts, fake_outputs
 from tileops_testing.graphs import RecordingBackend
 from tileops_testing.inputs import LAYOUTS, Layout, TensorInput
 from tileops_testing.numerics import assert_identical
 
-pytestmark = pytest.mark.op("SumFwdOp", "ProdFwdOp", "SoftmaxFwdOp")
+pytestmark = pytest.mark.op(
+    "SumFwdOp",
+    "ProdFwdOp",
+    "SoftmaxFwdOp",
+    "LogSoftmaxFwdOp",
+    "LogSumExpFwdOp",
+    "VarFwdOp",
+    "StdFwdOp",
+    "VarMeanFwdOp",
+)
 
 OPS: dict[str, Callable[[], Op]] = {
     "sum": lambda: SumFwdOp((0, 2)),
@@ -24,6 +42,11 @@ OPS: dict[str, Callable[[], Op]] = {
     "prod": lambda: ProdFwdOp(-1),
     "softmax": lambda: SoftmaxFwdOp(-1),
     "softmax-middle": lambda: SoftmaxFwdOp(1, dtype=torch.float32),
+    "log-softmax": lambda: LogSoftmaxFwdOp(-1),
+    "log-sum-exp": lambda: LogSumExpFwdOp((0, 2), True),
+    "var": lambda: VarFwdOp(1, correction=0),
+    "std-all": StdFwdOp,
+    "var-mean": lambda: VarMeanFwdOp((0, -1), correction=2, keepdim=True),
 }
 
 
@@ -36,22 +59,34 @@ def make(*shape: int, device: torch.device, layout: Layout = "contiguous") -> Te
     return TensorInput(shape=shape, dtype=torch.float16, layout=layout, values="near_one").make(0, device)
 
 
+def results(returned: Tensor | tuple[Tensor, ...]) -> list[Tensor]:
+    """What a call returned, as a list."""
+    return list(returned) if isinstance(returned, tuple) else [returned]
+
+
 def test_operator_names() -> None:
     """Each class has one operator, named after family and class."""
     assert SumFwdOp.compile_op_names == ("tileops::reduction_sum_fwd",)
     assert ProdFwdOp.compile_op_names == ("tileops::reduction_prod_fwd",)
     assert SoftmaxFwdOp.compile_op_names == ("tileops::reduction_softmax_fwd",)
+    assert LogSumExpFwdOp.compile_op_names == ("tileops::reduction_log_sum_exp_fwd",)
+    assert VarMeanFwdOp.compile_op_names == ("tileops::reduction_var_mean_fwd",)
 
 
 @pytest.mark.parametrize("name", OPS)
 def test_one_node_for_all_sizes(name: str, tileops_device: torch.device) -> None:
-    """With dynamic=True one compilation of one node serves every size of every axis, with eager's bits."""
+    """With dynamic=True one compilation of one node serves every size of every axis, with eager's bits.
+
+    Two results are taken from that node.
+    """
     op, backend = OPS[name](), RecordingBackend()
     compiled = torch.compile(op, fullgraph=True, dynamic=True, backend=backend)
     for shape in ((3, 4, 5), (17, 2, 300), (2, 6, 4097)):
         x = make(*shape, device=tileops_device)
-        assert_identical(compiled(x), op(x))
-    assert [graph.names for graph in backend.graphs] == [type(op).compile_op_names]
+        for y, expected in zip(results(compiled(x)), results(op(x)), strict=True):
+            assert_identical(y, expected)
+    taken = ("_operator.getitem",) * (2 if name == "var-mean" else 0)
+    assert [graph.names for graph in backend.graphs] == [(*type(op).compile_op_names, *taken)]
     assert len(list(op.iter_kernels())) == 1
 
 
@@ -62,7 +97,7 @@ def test_fake_and_real_strides_agree(name: str, layout: Layout, tileops_device: 
     op = OPS[name]()
     for cut in (slice(None), slice(1), slice(0)):
         x = make(3, 4, 5, device=tileops_device, layout=layout)[:, cut]
-        assert_facts(fake_outputs(op, (x,)), [op(x)], situation=f"eager {cut}")
+        assert_facts(fake_outputs(op, (x,)), results(op(x)), situation=f"eager {cut}")
 
 
 def test_layers_share_an_instance(tileops_device: torch.device) -> None:

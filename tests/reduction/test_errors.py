@@ -10,11 +10,21 @@ from torch import Tensor
 
 from tileops.errors import ArgumentError, AxisError, DTypeError, GradientError, ParameterTypeError, RepeatedAxisError
 from tileops.op.base import Op
-from tileops.reduction import ProdFwdOp, SoftmaxFwdOp, SumFwdOp
+from tileops.reduction import LogSoftmaxFwdOp, LogSumExpFwdOp, ProdFwdOp, SoftmaxFwdOp, StdFwdOp, SumFwdOp, VarFwdOp
 
-pytestmark = pytest.mark.op("SumFwdOp", "ProdFwdOp", "SoftmaxFwdOp")
+pytestmark = pytest.mark.op(
+    "SumFwdOp", "ProdFwdOp", "SoftmaxFwdOp", "LogSoftmaxFwdOp", "LogSumExpFwdOp", "VarFwdOp", "StdFwdOp"
+)
 
-OPS: dict[str, Callable[[int], Op]] = {"SumFwdOp": SumFwdOp, "ProdFwdOp": ProdFwdOp, "SoftmaxFwdOp": SoftmaxFwdOp}
+OPS: dict[str, Callable[[int], Op]] = {
+    "SumFwdOp": SumFwdOp,
+    "ProdFwdOp": ProdFwdOp,
+    "SoftmaxFwdOp": SoftmaxFwdOp,
+    "LogSoftmaxFwdOp": LogSoftmaxFwdOp,
+    "LogSumExpFwdOp": LogSumExpFwdOp,
+    "VarFwdOp": VarFwdOp,
+    "StdFwdOp": StdFwdOp,
+}
 RESULTS = "float16 | bfloat16 | float32 | int64 | None"
 
 

@@ -70,6 +70,7 @@ def test_columns_of_any_shape(reduced: int, inner: int, dtype: torch.dtype, tile
         ([-INF, -INF, 5.0], [0.0, 0.0, 1.0]),
         ([-3e38, -3e38], [0.5, 0.5]),
         ([3e38, -3e38], [1.0, 0.0]),
+        ([torch.finfo(torch.float32).min] * 2, [0.5, 0.5]),
     ],
     ids=str,
 )

@@ -9,6 +9,11 @@ A running maximum of a softmax starts here: minus infinity would make `exp(x - m
 met, and a row of nothing but minus infinity still gives NaN, as zero divided by zero.
 """
 
+HIGHEST = -LOWEST
+"""The highest finite float32, at which the running maximum of a log-sum-exp stays, so that `exp` of infinity counts."""
+
+LOG2_E = 1.4426950408889634
+
 
 def identity(operation, dtype):
     """The value of `dtype`, float32, int32 or int64, that `operation` leaves every value unchanged by."""
@@ -112,6 +117,11 @@ def outcome(gives, total, count):
     return T.sqrt(total) if gives == "root" else total
 
 
+def power(difference, target):
+    """The exponential of `difference` in float32; for a narrower `target`, with an error that rounding hides."""
+    return T.exp(difference) if target == "float32" else T.exp2(difference * T.float32(LOG2_E))
+
+
 def weight(log, difference):
     """An element's weight in a softmax by its `difference` from the greatest, or with `log` the weight's logarithm."""
     return difference if log else T.exp(difference)
@@ -137,3 +147,41 @@ def reduction(body, gives, source, x_shape, target, y_shape):
         body(X, Y, None)
 
     return program
+
+
+def planes_of(gives):
+    """The float32 or other values that one result of a fold has: three where it is partial."""
+    return 3 if gives == "partial" else 1
+
+
+def fold_program(body, moments, mean, source, x_shape, target, y_shape, m_shape):
+    """The program that runs the macro `body(X, Y, M, divisor)`.
+
+    Only `moments` have the parameter divisor, and only with the `mean` the tensor M; the macro is given None for what
+    is absent.
+    """
+    if not moments:
+
+        @T.prim_func
+        def one_fold(X: T.Tensor[x_shape, source], Y: T.Tensor[y_shape, target]):
+            body(X, Y, None, None)
+
+        return one_fold
+    if mean:
+
+        @T.prim_func
+        def moments_and_mean(
+            X: T.Tensor[x_shape, source],
+            Y: T.Tensor[y_shape, target],
+            M: T.Tensor[m_shape, target],
+            divisor: T.float32,
+        ):
+            body(X, Y, M, divisor)
+
+        return moments_and_mean
+
+    @T.prim_func
+    def squares(X: T.Tensor[x_shape, source], Y: T.Tensor[y_shape, target], divisor: T.float32):
+        body(X, Y, None, divisor)
+
+    return squares

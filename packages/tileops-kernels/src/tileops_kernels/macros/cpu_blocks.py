@@ -23,6 +23,16 @@ def storage_dtype(dtype):
     return {"float16": "int16", "bfloat16": "int16"}.get(dtype, dtype)
 
 
+def lowest():
+    """The lowest finite float32 from its bits: TileLang 0.1.15 writes a constant to C with seven digits, too few."""
+    return T.reinterpret(T.uint32(0xFF7FFFFF), "float32")
+
+
+def highest():
+    """The highest finite float32, as lowest()."""
+    return T.reinterpret(T.uint32(0x7F7FFFFF), "float32")
+
+
 def place(row, column):
     """The indices of an element; `row` is one index, or a tuple of all before the last."""
     return (*row, column) if isinstance(row, tuple) else (row, column)

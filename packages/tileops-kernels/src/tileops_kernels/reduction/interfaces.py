@@ -175,6 +175,91 @@ class ScanFwdInterface(KernelInterface, Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSumExpCall(CallSpec):
+    """The logarithm of the sum of exponentials over some axes of a tensor.
+
+    `dtype` is that of the elements, `result` that in which the result is returned. Neither shape nor axes are part of
+    it: every kernel takes any.
+    """
+
+    dtype: torch.dtype
+    result: torch.dtype
+
+
+class LogSumExpFwdInterface(KernelInterface, Protocol):
+    """`log(sum(exp(x)))` over some axes of a tensor."""
+
+    request: ClassVar[type[CallSpec]] = LogSumExpCall
+
+    @abstractmethod
+    def forward(self, x: Tensor, axes: Sequence[int]) -> Tensor:
+        """Return the log-sum-exp in a new tensor.
+
+        x, axes: as in `ReduceFwdInterface`.
+        Returns a new contiguous tensor of the other axes, in `call.result`. Elements are converted to float32,
+        exponentials are formed of differences from the greatest, and the result is rounded once. That of nothing, or of
+        nothing but minus infinity, is minus infinity; with plus infinity it is plus infinity, and with NaN it is NaN.
+        """
+        ...
+
+    def __call__(self, x: Tensor, axes: Sequence[int]) -> Tensor:
+        """Run `forward`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VarianceCall(CallSpec):
+    """A variance over some axes of a tensor, or its root, the standard deviation.
+
+    `dtype` is that of elements and results. Neither shape nor axes are part of it: every kernel takes any.
+    """
+
+    dtype: torch.dtype
+    gives: Literal["variance", "deviation"] = "variance"
+
+
+class VarianceFwdInterface(KernelInterface, Protocol):
+    """`sum((x - mean(x))**2) / max(count - correction, 0)` over some axes of a tensor, or its root."""
+
+    request: ClassVar[type[CallSpec]] = VarianceCall
+
+    @abstractmethod
+    def forward(self, x: Tensor, axes: Sequence[int], correction: float) -> Tensor:
+        """Return the variance or its root in a new tensor.
+
+        x, axes: as in `ReduceFwdInterface`.
+        correction: what is taken from the number of elements, any number.
+        Returns a new contiguous tensor of the other axes in `call.dtype`, formed in float32 of differences from an
+        element, and rounded once. That of nothing is NaN, as with NaN or an infinity among the elements; where nothing
+        is left to divide by it is infinity, or NaN of equal elements.
+        """
+        ...
+
+    def __call__(self, x: Tensor, axes: Sequence[int], correction: float) -> Tensor:
+        """Run `forward`."""
+        ...
+
+
+class VarMeanFwdInterface(KernelInterface, Protocol):
+    """What `VarianceFwdInterface` gives, and the mean."""
+
+    request: ClassVar[type[CallSpec]] = VarianceCall
+
+    @abstractmethod
+    def forward(self, x: Tensor, axes: Sequence[int], correction: float) -> tuple[Tensor, Tensor]:
+        """Return the variance and the mean, each in a new tensor.
+
+        x, axes, correction, and the variance: as in `VarianceFwdInterface`. The mean is rounded once; that of nothing
+        is NaN, and with NaN or an infinity among the elements it is not finite.
+        """
+        ...
+
+    def __call__(self, x: Tensor, axes: Sequence[int], correction: float) -> tuple[Tensor, Tensor]:
+        """Run `forward`."""
+        ...
+
+
 REDUCE: InterfaceKey[ReduceCall, ReduceFwdInterface] = InterfaceKey("reduce", ReduceFwdInterface, ReduceCall)
 """The interface through which `SumFwdOp` and `ProdFwdOp` call their kernel."""
 
@@ -188,3 +273,16 @@ ARG_REDUCE: InterfaceKey[ArgReduceCall, ArgReduceFwdInterface] = InterfaceKey(
 
 SCAN: InterfaceKey[ScanCall, ScanFwdInterface] = InterfaceKey("scan", ScanFwdInterface, ScanCall)
 """The interface through which `CumsumFwdOp` and `CumprodFwdOp` call their kernel."""
+
+LOG_SUM_EXP: InterfaceKey[LogSumExpCall, LogSumExpFwdInterface] = InterfaceKey(
+    "log_sum_exp", LogSumExpFwdInterface, LogSumExpCall
+)
+"""The interface through which `LogSumExpFwdOp` calls its kernel."""
+
+VARIANCE: InterfaceKey[VarianceCall, VarianceFwdInterface] = InterfaceKey(
+    "variance", VarianceFwdInterface, VarianceCall
+)
+"""The interface through which `VarFwdOp` and `StdFwdOp` call their kernel."""
+
+VAR_MEAN: InterfaceKey[VarianceCall, VarMeanFwdInterface] = InterfaceKey("var_mean", VarMeanFwdInterface, VarianceCall)
+"""The interface through which `VarMeanFwdOp` calls its kernel."""

@@ -61,6 +61,12 @@ def columns_view(tensor: Tensor, outer: int, reduced: int, inner: int, vector: i
     )
 
 
+def packed_view(tensor: Tensor, shape: Sequence[int]) -> Tensor:
+    """A contiguous tensor with the axes of `shape`, the last of which is an access, as `rows_view` gives rows."""
+    strides = [math.prod(shape[place + 1 :]) for place in range(len(shape))]
+    return _begun(tensor, shape[-1]).as_strided(tuple(shape), strides)
+
+
 def _begun(tensor: Tensor, vector: int) -> Tensor:
     return tensor if vector == 1 else aligned(tensor)
 

@@ -22,10 +22,14 @@ __all__ = [
     "cumprod_fwd",
     "cumsum_fwd",
     "log_softmax_fwd",
+    "log_sum_exp_fwd",
     "mean_fwd",
     "prod_fwd",
     "softmax_fwd",
+    "std_fwd",
     "sum_fwd",
+    "var_fwd",
+    "var_mean_fwd",
     "vector_norm_fwd",
 ]
 
@@ -154,6 +158,62 @@ def log_softmax_terms(x: Tensor, *, dim: int | None = None, dtype: torch.dtype |
     return below + (-below).logsumexp(axis, keepdim=True) + 1
 
 
+def log_sum_exp_fwd(x: Tensor, *, dim: int | Sequence[int], keepdim: bool = False) -> Tensor:
+    """Return the logarithm of the sum over ``dim`` of exponentials, in float64, of integers as float32."""
+    return _floats(x).logsumexp(_every(x, dim), keepdim)
+
+
+def log_sum_exp_terms(x: Tensor, *, dim: int | Sequence[int], keepdim: bool = False) -> Tensor:
+    """Return what is added up in `log_sum_exp_fwd`: the greatest element, and the log of a sum.
+
+    One is added, as in `log_softmax_terms`.
+    """
+    wide, axes = _floats(x), _every(x, dim)
+    if not wide.numel():
+        return wide.sum(axes, keepdim)
+    greatest = wide.amax(axes, keepdim=True)
+    terms = greatest.abs() + (wide - greatest).logsumexp(axes, keepdim=True) + 1
+    return terms if keepdim else terms.sum(axes)
+
+
+def var_fwd(
+    x: Tensor, *, dim: int | Sequence[int] | None = None, correction: float = 1, keepdim: bool = False
+) -> Tensor:
+    """Return the variance over ``dim``, in float64; axes as in `sum_fwd`."""
+    return var_mean_fwd(x, dim=dim, correction=correction, keepdim=keepdim)[0]
+
+
+def std_fwd(
+    x: Tensor, *, dim: int | Sequence[int] | None = None, correction: float = 1, keepdim: bool = False
+) -> Tensor:
+    """Return the standard deviation over ``dim``, in float64; axes as in `sum_fwd`."""
+    return var_fwd(x, dim=dim, correction=correction, keepdim=keepdim).sqrt()
+
+
+def var_mean_fwd(
+    x: Tensor, *, dim: int | Sequence[int] | None = None, correction: float = 1, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Return the variance and the mean over ``dim``, in float64; axes as in `sum_fwd`."""
+    wide, axes = x.double(), _axes(dim)
+    mean = wide.mean(dim=axes, keepdim=True)
+    count = x.numel() // mean.numel() if mean.numel() else 0
+    squares = (wide - mean).square().sum(dim=axes, keepdim=keepdim)
+    return squares / max(count - correction, 0), wide.mean(dim=axes, keepdim=keepdim)
+
+
+def var_mean_terms(
+    x: Tensor, *, dim: int | Sequence[int] | None = None, correction: float = 1, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Return what the terms of `var_mean_fwd` add up to: squares are none below zero, the mean's terms may cancel."""
+    variance, _ = var_mean_fwd(x, dim=dim, correction=correction, keepdim=keepdim)
+    return variance, mean_terms(x, dim=dim, keepdim=keepdim)
+
+
+def _floats(x: Tensor) -> Tensor:
+    """The elements in float64, integers as float32 holds them."""
+    return (x if x.dtype.is_floating_point else x.float()).double()
+
+
 def _softmax_axis(x: Tensor, dim: int | None) -> int:
     """The axis of ``dim``, the implicit one for None."""
     return dim if dim is not None else 0 if x.ndim in {0, 1, 3} else 1
@@ -230,4 +290,8 @@ REFERENCES: Mapping[str, Reference] = {
     "CumprodFwdOp": Reference(cumprod_fwd, summed=_multiplied_along, values={"x": "near_one"}),
     "SoftmaxFwdOp": Reference(softmax_fwd, summed=_along),
     "LogSoftmaxFwdOp": Reference(log_softmax_fwd, summed=_along, terms=log_softmax_terms),
+    "LogSumExpFwdOp": Reference(log_sum_exp_fwd, summed=_reduced, terms=log_sum_exp_terms),
+    "VarFwdOp": Reference(var_fwd, summed=_reduced),
+    "StdFwdOp": Reference(std_fwd, summed=_reduced),
+    "VarMeanFwdOp": Reference(var_mean_fwd, summed=_reduced, terms=var_mean_terms),
 }

@@ -45,6 +45,16 @@ _SOFTMAXES = (
     _row("implicit-second", [3, 5], "float16"),
     _row("narrower", [4, 16], "float32", dim=0, dtype="float16"),
 )
+_SPREADS = (
+    _row("no-axes", [], "float32", dim=-1, correction=0.0),
+    _row("empty-list", [3, 5], "float16", dim=[], keepdim=True),
+    _row("one-element-axes", [5, 1, 3], "bfloat16", dim=1, correction=0.5),
+    _row("odd-rows", [7, 9], "float16", "bfloat16", "float32", dim=1),
+    _row("odd-columns", [7, 9], "float16", "float32", dim=0, correction=2.5),
+    _row("first-and-last", [2, 5, 3], "float32", dim=[0, -1]),
+    _row("nothing-to-divide-by", [4, 3], "float32", dim=1, correction=3.0),
+    _row("no-results", [0, 4], "float16", dim=1),
+)
 
 _POSITIONS = (
     _row("no-axes", [], "float32", dim=-1),
@@ -120,4 +130,15 @@ ROWS: Mapping[str, Sequence[WorkloadRow]] = {
     "CumprodFwdOp": _SCANS,
     "SoftmaxFwdOp": _SOFTMAXES,
     "LogSoftmaxFwdOp": _SOFTMAXES,
+    "VarFwdOp": _SPREADS,
+    "StdFwdOp": _SPREADS,
+    "VarMeanFwdOp": _SPREADS,
+    "LogSumExpFwdOp": (
+        _row("no-axes", [], "float32", dim=-1),
+        _row("one-element-axes", [5, 1, 3], "bfloat16", "bool", dim=1),
+        _row("odd-rows", [7, 9], "float16", "int8", "uint8", "int32", dim=1),
+        _row("first-and-last", [2, 5, 3], "float32", "int64", dim=[0, -1], keepdim=True),
+        _row("outer-pair", [2, 3, 7], "int16", "bfloat16", dim=[0, 1]),
+        _row("nothing-reduced", [4, 0], "float16", "int32", dim=1),
+    ),
 }

@@ -30,6 +30,7 @@ OpName: TypeAlias = Literal[
     "InstanceNormFwdOp",
     "LayerNormFwdOp",
     "LogSoftmaxFwdOp",
+    "LogSumExpFwdOp",
     "LongRoPEFwdOp",
     "MaxPool2dFwdOp",
     "MaxPool2dIndicesFwdOp",
@@ -46,7 +47,10 @@ OpName: TypeAlias = Literal[
     "RoPENeoxPositionIdsFwdOp",
     "SinusoidalFwdOp",
     "SoftmaxFwdOp",
+    "StdFwdOp",
     "SumFwdOp",
+    "VarFwdOp",
+    "VarMeanFwdOp",
     "VectorNormFwdOp",
     "YaRNFwdOp",
 ]

@@ -8,6 +8,7 @@ from tileops.lazy import export
 
 if TYPE_CHECKING:
     from tileops.reduction.argreduce import ArgmaxFwdOp, ArgminFwdOp
+    from tileops.reduction.log_sum_exp import LogSumExpFwdOp
     from tileops.reduction.reduce import (
         AllFwdOp,
         AmaxFwdOp,
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     )
     from tileops.reduction.scan import CumprodFwdOp, CumsumFwdOp
     from tileops.reduction.softmax import LogSoftmaxFwdOp, SoftmaxFwdOp
+    from tileops.reduction.variance import StdFwdOp, VarFwdOp, VarMeanFwdOp
 
 __all__ = [
     "AllFwdOp",
@@ -33,10 +35,14 @@ __all__ = [
     "CumprodFwdOp",
     "CumsumFwdOp",
     "LogSoftmaxFwdOp",
+    "LogSumExpFwdOp",
     "MeanFwdOp",
     "ProdFwdOp",
     "SoftmaxFwdOp",
+    "StdFwdOp",
     "SumFwdOp",
+    "VarFwdOp",
+    "VarMeanFwdOp",
     "VectorNormFwdOp",
 ]
 
@@ -51,10 +57,14 @@ _MODULES = {
     "CumprodFwdOp": "scan",
     "CumsumFwdOp": "scan",
     "LogSoftmaxFwdOp": "softmax",
+    "LogSumExpFwdOp": "log_sum_exp",
     "MeanFwdOp": "reduce",
     "ProdFwdOp": "reduce",
     "SoftmaxFwdOp": "softmax",
+    "StdFwdOp": "variance",
     "SumFwdOp": "reduce",
+    "VarFwdOp": "variance",
+    "VarMeanFwdOp": "variance",
     "VectorNormFwdOp": "reduce",
 }
 

@@ -71,9 +71,7 @@ class ReduceOp(Op):
         )
         axes = reduced_axes(self.dim, x.dim(), empty_is_all=self.empty_list_reduces)
         y = self.kernel_for(REDUCE, call)(x.contiguous(), axes)
-        if not self.keepdim:
-            return y
-        return y.view([1 if axis in axes else extent for axis, extent in enumerate(x.shape)])
+        return keep_axes(y, x, axes) if self.keepdim else y
 
     def asked(self) -> Reduction:
         """What is computed."""
@@ -93,3 +91,8 @@ def reduced_axes(dim: int | Sequence[int] | None, rank: int, *, empty_is_all: bo
         return tuple(range(rank))
     given = (dim,) if isinstance(dim, int) else dim
     return tuple(sorted(axis % rank for axis in given)) if rank else ()
+
+
+def keep_axes(y: Tensor, x: Tensor, axes: Sequence[int]) -> Tensor:
+    """y, the reduction of `axes` of x, with each of them kept with length one."""
+    return y.view([1 if axis in axes else extent for axis, extent in enumerate(x.shape)])

@@ -7,15 +7,8 @@ infinity gives NaN.
 
 import tilelang.language as T  # noqa: N812
 
-from tileops_kernels.macros.combining import LOWEST, dealt, widened
+from tileops_kernels.macros.combining import LOWEST, dealt, power, widened
 from tileops_kernels.macros.cuda_rows import READ_ONCE, combine_over_lanes, fills_access, read_once, warps_of
-
-LOG2_E = 1.4426950408889634
-
-
-def power(difference, target):
-    """The exponential of `difference` in float32; for a narrower `target`, with an error that rounding hides."""
-    return T.exp(difference) if target == "float32" else T.exp2(difference * T.float32(LOG2_E))
 
 
 def weight(log, difference, target):

@@ -1,4 +1,4 @@
-"""Softmax on a CPU: rows that lie together and columns that lie side by side, each read three times from the cache.
+"""Softmax on a CPU: rows that lie together, read twice, and columns that lie side by side, read three times.
 
 With `log` the result is its logarithm. Every size is dynamic; callers pass the sizes in alphabetical order.
 """
@@ -6,8 +6,9 @@ With `log` the result is its logarithm. Every size is dynamic; callers pass the 
 import tilelang.language as T  # noqa: N812
 
 from tileops_kernels.build.launcher import RowSplit
-from tileops_kernels.macros.combining import LOWEST, part, weight
-from tileops_kernels.macros.cpu_blocks import BLOCK, LANES, load_elements, storage_dtype, store_block
+from tileops_kernels.macros.combining import part, weight
+from tileops_kernels.macros.cpu_blocks import BLOCK, LANES, load_elements, lowest, storage_dtype, store_block
+from tileops_kernels.macros.cpu_folds import add_block, clear_exponentials, exponentials_over_lanes
 
 
 def softmax_rows(log, source, through, target):
@@ -15,32 +16,17 @@ def softmax_rows(log, source, through, target):
     outer, reduced = T.dynamic("outer", "int64"), T.dynamic("reduced", "int64")
 
     @T.macro
-    def greatest(X, row, column, x, bits, largest, width):
+    def add(X, row, column, x, bits, kept, width):
         load_elements(X, (row, 0), column, x, x, bits, width, source, through)
-        for k in T.serial(width // LANES):
-            for lane in T.serial(LANES):
-                largest[lane] = T.max(x[k * LANES + lane], largest[lane])
-        for lane in T.serial(width % LANES):
-            largest[lane] = T.max(x[width // LANES * LANES + lane], largest[lane])
+        add_block(x, width, *kept, False)
 
     @T.macro
-    def weights(X, row, column, x, bits, largest, width, log):
+    def write(X, Y, row, column, x, bits, largest, total, width):
         load_elements(X, (row, 0), column, x, x, bits, width, source, through)
         for k in T.serial(width):
             x[k] = weight(log, x[k] - largest[0])
-
-    @T.macro
-    def add(x, sums, width):
-        for k in T.serial(width // LANES):
-            for lane in T.serial(LANES):
-                sums[lane] += x[k * LANES + lane]
-        for lane in T.serial(width % LANES):
-            sums[lane] += x[width // LANES * LANES + lane]
-
-    @T.macro
-    def write(Y, row, column, x, sums, width):
         for k in T.serial(width):
-            x[k] = part(log, x[k], sums[0])
+            x[k] = part(log, x[k], total[0])
         store_block(x, Y, (row, 0), column, width, target)
 
     @T.prim_func
@@ -52,29 +38,19 @@ def softmax_rows(log, source, through, target):
             x = T.alloc_local((BLOCK,), "float32")
             bits = T.alloc_local((1, BLOCK), "int16")
             largest = T.alloc_local((LANES,), "float32")
-            sums = T.alloc_local((LANES,), "float32")
-            for lane in T.serial(LANES):
-                largest[lane] = T.float32(LOWEST)
-                sums[lane] = T.float32(0)
+            total = T.alloc_local((LANES,), "float32")
+            earlier = T.alloc_local((LANES,), "float32")
+            clear_exponentials(largest, total, LANES)
             for b in T.serial(reduced // BLOCK):
-                greatest(X, row, b * BLOCK, x, bits, largest, BLOCK)
-            greatest(X, row, reduced // BLOCK * BLOCK, x, bits, largest, reduced % BLOCK)
-            for lane in T.serial(LANES - 1):
-                largest[0] = T.max(largest[0], largest[lane + 1])
-            for b in T.serial(reduced // BLOCK):
-                weights(X, row, b * BLOCK, x, bits, largest, BLOCK, False)
-                add(x, sums, BLOCK)
-            weights(X, row, reduced // BLOCK * BLOCK, x, bits, largest, reduced % BLOCK, False)
-            add(x, sums, reduced % BLOCK)
-            for lane in T.serial(LANES - 1):
-                sums[0] += sums[lane + 1]
+                add(X, row, b * BLOCK, x, bits, (largest, total, earlier), BLOCK)
+            if reduced % BLOCK > 0:
+                add(X, row, reduced // BLOCK * BLOCK, x, bits, (largest, total, earlier), reduced % BLOCK)
+            exponentials_over_lanes(largest, total, earlier)
             if log:
-                sums[0] = T.log(sums[0])
+                total[0] = T.log(total[0])
             for b in T.serial(reduced // BLOCK):
-                weights(X, row, b * BLOCK, x, bits, largest, BLOCK, log)
-                write(Y, row, b * BLOCK, x, sums, BLOCK)
-            weights(X, row, reduced // BLOCK * BLOCK, x, bits, largest, reduced % BLOCK, log)
-            write(Y, row, reduced // BLOCK * BLOCK, x, sums, reduced % BLOCK)
+                write(X, Y, row, b * BLOCK, x, bits, largest, total, BLOCK)
+            write(X, Y, row, reduced // BLOCK * BLOCK, x, bits, largest, total, reduced % BLOCK)
 
     return program, RowSplit("outer", {"X": "reduced", "Y": "reduced"}, work="reduced")
 
@@ -92,7 +68,7 @@ def softmax_columns(log, source, through, target):
     @T.macro
     def columns(X, Y, place, column, x, bits, largest, sums, width):
         for k in T.serial(width):
-            largest[k] = T.float32(LOWEST)
+            largest[k] = lowest()
             sums[k] = T.float32(0)
         for i in T.serial(reduced):
             load_elements(X, (place, i), column, x, x, bits, width, source, through)

@@ -86,4 +86,8 @@ PEERS: Mapping[str, Peers] = {
     "CumprodFwdOp": _along(torch.cumprod),
     "SoftmaxFwdOp": _softmax(torch.softmax),
     "LogSoftmaxFwdOp": _softmax(torch.log_softmax),
+    "LogSumExpFwdOp": _same(torch.logsumexp),
+    "VarFwdOp": _same(torch.var),
+    "StdFwdOp": _same(torch.std),
+    "VarMeanFwdOp": _same(torch.var_mean),
 }

@@ -1,0 +1,202 @@
+"""Folds on the host: reductions that keep more than one value, run in passes on CUDA and on a CPU."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import ClassVar, Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+from tileops_kernels.build import cpu, cuda
+from tileops_kernels.build.launcher import GRAIN, CPUFunction
+from tileops_kernels.build.program import Program
+from tileops_kernels.interface import CallT
+from tileops_kernels.kernel import Kernel
+from tileops_kernels.memory import ACCESS_BYTES
+from tileops_kernels.reduction.launches import WIDEST, packed_view, vector_width
+from tileops_kernels.reduction.passes import Pass, Spread, passes
+from tileops_kernels.reduction.reduce import ROWS, RowSettings, Settings, column_settings, row_settings, settings_of
+
+Fold: TypeAlias = Literal["log_sum_exp", "moments"]
+Given: TypeAlias = Literal["total", "partial", "variance", "deviation"]
+
+_CUDA_PROGRAMS = "tileops_kernels.reduction.programs.folds"
+_CPU_PROGRAMS = "tileops_kernels.reduction.programs.folds_cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class FoldStep:
+    """One pass: the dtype of its elements and how many parts each has, what it gives and in which dtype.
+
+    With `mean` the mean is a second result.
+    """
+
+    gives: Given
+    mean: bool
+    source: str
+    parts: int
+    target: str
+
+    @property
+    def planes(self) -> int:
+        """The values that each result has."""
+        return 3 if self.gives == "partial" else 1
+
+
+class FoldKernel(Kernel[CallT]):
+    """A fold in passes; partial results between them are float32, and only the last pass rounds."""
+
+    fold: ClassVar[Fold]
+
+    def __init__(self, call: CallT) -> None:
+        super().__init__(call)
+        self.whole = self.step_of(call)
+        self.later = replace(self.whole, source="float32", parts=self.partial(self.whole).planes)
+
+    @classmethod
+    @abstractmethod
+    def step_of(cls, call: CallT) -> FoldStep:
+        """The pass that does all of `call`."""
+        ...
+
+    @abstractmethod
+    def spread(self) -> Spread:
+        """How far the device spreads one pass."""
+        ...
+
+    @abstractmethod
+    def run(
+        self, each: Pass, step: FoldStep, source: Tensor, results: Sequence[Tensor], divisor: Sequence[float]
+    ) -> None:
+        """Run one pass on contiguous tensors; `divisor` is what squared deviations are divided by, else nothing."""
+        ...
+
+    def partial(self, step: FoldStep) -> FoldStep:
+        """`step` where other passes follow."""
+        gives: Given = "partial" if self.fold == "moments" else "total"
+        return replace(step, gives=gives, mean=False, target="float32")
+
+    def steps(self) -> tuple[FoldStep, ...]:
+        """Every pass that a call can have: first or later, before others or last."""
+        both = (self.whole, self.later)
+        return tuple(dict.fromkeys((*both, *(self.partial(step) for step in both))))
+
+    def fold_axes(self, x: Tensor, axes: Sequence[int], results: Sequence[Tensor], divisor: float | None) -> None:
+        """Fold `axes` of x, which has elements, to `results`; squared deviations of all are divided by `divisor`."""
+        planned = passes(tuple(x.shape), tuple(axes), self.spread())
+        source, step = x.view(torch.uint8) if x.dtype is torch.bool else x, self.whole
+        for each in planned[:-1]:
+            partial = self.partial(step)
+            target = torch.empty(each.outer * each.inner * partial.planes, dtype=torch.float32, device=x.device)
+            # a partial result is the mean of squared deviations, as an element of the next pass adds them
+            self.run(each, partial, source, (target,), () if divisor is None else (each.reduced,))
+            source, step = target, self.later
+        last, count = planned[-1], x.numel() // results[0].numel()
+        self.run(last, step, source, results, () if divisor is None else (last.reduced * divisor / count,))
+
+
+class CUDAFolds(FoldKernel[CallT]):
+    """Folds on CUDA, for every shape."""
+
+    general: ClassVar[bool] = True
+
+    def __init__(self, call: CallT) -> None:
+        super().__init__(call)
+        self._spread = Spread(slices=4 * call.sm_count, columns=16 * call.sm_count, part=4096, width=256)
+        self._loaded: dict[tuple[FoldStep, Settings], cuda.CUDAFunction] = {}
+
+    def programs(self) -> Sequence[Program]:
+        """Every pass with every launch setting."""
+        found: list[Program] = []
+        for step in self.steps():
+            for vector in (min(WIDEST, ACCESS_BYTES // getattr(torch, step.source).itemsize), 1):
+                lengths = [longest or 1025 for longest, *_ in ROWS]
+                found += (self.program(step, row_settings(3, length * vector, vector, 1)) for length in lengths)
+                found += (self.program(step, column_settings(count, 16, vector, 1)) for count in (1, 3, 64, 512))
+        return tuple(found)
+
+    def program(self, step: FoldStep, settings: Settings) -> Program:
+        """The program of one pass."""
+        builder = "fold_rows" if isinstance(settings, RowSettings) else "fold_columns"
+        return Program.of(_CUDA_PROGRAMS, builder, fold=self.fold, **asdict(step), **asdict(settings))
+
+    def spread(self) -> Spread:
+        """Four blocks of rows on each multiprocessor, or 16 columns; parts are equally long, as moments are merged."""
+        return self._spread
+
+    def fold_axes(self, x: Tensor, axes: Sequence[int], results: Sequence[Tensor], divisor: float | None) -> None:
+        """See `FoldKernel.fold_axes`; the current device is what it was."""
+        with torch.cuda.device(x.device):
+            super().fold_axes(x, axes, results, divisor)
+
+    def run(
+        self, each: Pass, step: FoldStep, source: Tensor, results: Sequence[Tensor], divisor: Sequence[float]
+    ) -> None:
+        """Launch one pass."""
+        outer, reduced, inner = each.outer, each.reduced, each.inner
+        vector = vector_width(reduced if inner == 1 else inner, source.dtype)
+        settings = settings_of(each, vector, self.call.sm_count)
+        if inner == 1:
+            elements: tuple[int, ...] = (outer, reduced // vector, vector)
+            kept: tuple[int, ...] = (outer,)
+        else:
+            elements, kept = (outer, reduced, inner // vector, vector), (outer, inner // vector, vector)
+        y, *mean = results
+        run = self._loaded.get((step, settings)) or self._load(step, settings)
+        run(
+            packed_view(source, (step.parts, *elements)),
+            y.view(step.planes, *kept),
+            *(tensor.view(kept) for tensor in mean),
+            *divisor,
+        )
+
+    def _load(self, step: FoldStep, settings: Settings) -> cuda.CUDAFunction:
+        owner = f"{type(self).__name__} for {self.call}"
+        run = cuda.load(self.program(step, settings), arch=self.call.arch, owner=owner)
+        self._loaded[step, settings] = run
+        return run
+
+
+class CPUFolds(FoldKernel[CallT]):
+    """Folds on a CPU, for every shape; slices are shared among the threads that torch uses."""
+
+    devices: ClassVar[frozenset[str]] = frozenset({"cpu"})
+
+    def __init__(self, call: CallT) -> None:
+        super().__init__(call)
+        self._loaded: dict[tuple[FoldStep, bool], CPUFunction] = {}
+
+    def programs(self) -> Sequence[Program]:
+        """Every pass, on rows and on columns."""
+        return tuple(self.program(step, rows=rows) for step in self.steps() for rows in (True, False))
+
+    def program(self, step: FoldStep, *, rows: bool) -> Program:
+        """The program of one pass."""
+        return Program.of(_CPU_PROGRAMS, "fold_rows" if rows else "fold_columns", fold=self.fold, **asdict(step))
+
+    def spread(self) -> Spread:
+        """A slice for each thread, worth waking it."""
+        return Spread(slices=torch.get_num_threads(), columns=None, part=GRAIN, width=256)
+
+    def run(
+        self, each: Pass, step: FoldStep, source: Tensor, results: Sequence[Tensor], divisor: Sequence[float]
+    ) -> None:
+        """Run one pass; programs take their sizes in alphabetical order."""
+        key = step, each.inner == 1
+        run = self._loaded.get(key) or self._load(*key)
+        sizes = (each.outer, each.reduced) if each.inner == 1 else (each.inner, each.outer, each.reduced)
+        places = (tensor.data_ptr() for tensor in (source, *results))
+        run(*places, *divisor, *sizes, torch.get_num_threads())
+
+    def _load(self, step: FoldStep, rows: bool) -> CPUFunction:
+        run = cpu.load(self.program(step, rows=rows), owner=f"{type(self).__name__} for {self.call}")
+        self._loaded[step, rows] = run
+        return run
+
+
+def kept_extents(x: Tensor, axes: Sequence[int]) -> list[int]:
+    """The extents of the axes of x that are not reduced."""
+    return [extent for axis, extent in enumerate(x.shape) if axis not in axes]
