@@ -51,7 +51,7 @@ class RowSettings:
 Settings: TypeAlias = RowSettings | ColumnSettings
 
 ROWS = ((2, 1, 128, 2), (32, 4, 32, 8), (256, 32, 4, 8), (512, 64, 2, 8), (1024, 256, 1, 4))
-"""Vectors that a row has at most, lanes, rows of a block and accesses at a time of the programs of rows but the last."""
+"""Vectors that a row has at most, lanes, rows of a block and accesses at a time, of each program but the last."""
 
 
 def row_settings(outer: int, reduced: int, vector: int, sm_count: int) -> RowSettings:
