@@ -14,7 +14,7 @@ from tileops_testing.cases import Case
 __all__ = ["PEERS"]
 
 
-def _torch_and_inductor(function: Callable[[Tensor], Tensor]) -> Mapping[str, Callable[..., object]]:
+def _torch_and_inductor(function: Callable[[Tensor], object]) -> Mapping[str, Callable[..., object]]:
     torch.compiler.reset()
     return {"torch": function, "inductor": torch.compile(function, fullgraph=True)}
 
@@ -59,7 +59,7 @@ def _along(function: Callable[..., Tensor]) -> Peers:
     return Peers(peers)
 
 
-def _same(function: Callable[..., Tensor]) -> Peers:
+def _same(function: Callable[..., object]) -> Peers:
     """The peers of an op whose parameters torch's own function takes under the same names."""
 
     def peers(case: Case, device: torch.device) -> Mapping[str, Callable[..., object]]:
