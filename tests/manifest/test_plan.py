@@ -114,7 +114,7 @@ def test_meta_tensors_are_checked_alike() -> None:
         (
             lambda: (X, WEIGHT.to("meta")),
             DeviceError,
-            "weight: expected device cpu, as x has, received device meta; move weight with .to('cpu')",
+            "weight: expected device cpu, as x has, received device meta; make weight on cpu",
         ),
         (lambda: (None, WEIGHT), ArgumentError, "x: expected a Tensor, received None; pass x"),
         (lambda: (X, [1.0]), ArgumentError, "weight: expected a Tensor, received list; pass a torch.Tensor"),

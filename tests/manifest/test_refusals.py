@@ -222,7 +222,7 @@ REFUSED: list[tuple[Callable[[], object], type[SignatureError], str]] = [
             "MoEGroupedGemmFwdOp", half(8, 8), half(2, 6, 8), whole(8), out=half(8, 6).to("meta"), layout=ALIGNED
         ),
         DeviceError,
-        "MoEGroupedGemmFwdOp: out: expected device cpu, received device meta; move out with .to('cpu')",
+        "MoEGroupedGemmFwdOp: out: expected device cpu, received device meta; make out on cpu",
     ),
     (
         lambda: call(
@@ -275,10 +275,7 @@ REFUSED: list[tuple[Callable[[], object], type[SignatureError], str]] = [
     (
         lambda: call("GQAVarlenFwdOp", *PACKED[:3], OFFSETS.to("meta"), OFFSETS),
         DeviceError,
-        (
-            "GQAVarlenFwdOp: cu_seqlens_q: expected device cpu, as q has, received device meta; "
-            "move cu_seqlens_q with .to('cpu')"
-        ),
+        ("GQAVarlenFwdOp: cu_seqlens_q: expected device cpu, as q has, received device meta; make cu_seqlens_q on cpu"),
     ),
     (
         lambda: call("GQAVarlenFwdOp", *PACKED, pos_encoding_mode="rope"),

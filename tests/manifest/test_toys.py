@@ -110,9 +110,7 @@ def test_a_tensor_that_stays_on_the_cpu() -> None:
     assert called(plan, sizes, torch.empty(3, device="meta")).device == torch.device("meta")
     with pytest.raises(DeviceError) as caught:
         called(plan, sizes.to("meta"), torch.empty(3, device="meta"))
-    assert str(caught.value) == (
-        "ToyFwdOp: sizes: expected device cpu, received device meta; move sizes with .to('cpu')"
-    )
+    assert str(caught.value) == ("ToyFwdOp: sizes: expected device cpu, received device meta; make sizes on cpu")
 
 
 def test_a_written_tensor_that_is_not_read() -> None:

@@ -52,14 +52,14 @@ MISTAKES: dict[str, Mistake] = {
         lambda op: op(ones(2), torch.ones(2, device="meta")),
         lambda op: op(ones(2)),
         RuntimeError,
-        ("DoubleFwdOp", "bias", "cpu", "meta", "move bias"),
+        ("DoubleFwdOp", "bias", "cpu", "meta", "make bias on cpu"),
     ),
     "buffer on another device": (
         IntoFwdOp,
         lambda op: op(ones(2), out=torch.ones(2, device="meta")),
         lambda op: op(ones(2), out=ones(2)),
         RuntimeError,
-        ("IntoFwdOp", "out", "cpu", "meta", "move out"),
+        ("IntoFwdOp", "out", "cpu", "meta", "make out on cpu"),
     ),
     "buffer of another dtype": (
         IntoFwdOp,
@@ -73,7 +73,7 @@ MISTAKES: dict[str, Mistake] = {
         lambda op: op(ones(2), torch.zeros(1, dtype=torch.int64, device="meta")),
         lambda op: op(ones(2), torch.tensor([0])),
         RuntimeError,
-        ("GatherFwdOp", "places", "cpu", "meta", "move places"),
+        ("GatherFwdOp", "places", "cpu", "meta", "make places on cpu"),
     ),
     "missing input": (
         lambda: CentreFwdOp(training=True),

@@ -111,12 +111,12 @@ def test_row_1_each_thread_has_a_stack_of_its_own() -> None:
         (
             lambda: DoubleFwdOp()(ones(2), torch.ones(2, device="meta")),
             DeviceError,
-            "DoubleFwdOp: bias: expected device cpu, as x has, received device meta; move bias with .to('cpu')",
+            "DoubleFwdOp: bias: expected device cpu, as x has, received device meta; make bias on cpu",
         ),
         (
             lambda: GatherFwdOp()(ones(2), torch.zeros(1, dtype=torch.int64, device="meta")),
             DeviceError,
-            "GatherFwdOp: places: expected device cpu, received device meta; move places with .to('cpu')",
+            "GatherFwdOp: places: expected device cpu, received device meta; make places on cpu",
         ),
         (
             lambda: IntoFwdOp()(ones(2), out=ones(3)),

@@ -108,9 +108,10 @@ class Messages:
     def device(self, name: str, first: str, expected: object, received: object) -> DeviceError:
         """Return the error for a tensor on another device than the call's."""
         because = f", as {first} has" if first else ""
+        values = str(received) != "meta"
+        mend = f"move {name} with .to('{expected}')" if values else f"make {name} on {expected}"
         return DeviceError(
-            f"{self.op}: {name}: expected device {expected}{because}, received device {received}; "
-            f"move {name} with .to('{expected}')"
+            f"{self.op}: {name}: expected device {expected}{because}, received device {received}; {mend}"
         )
 
     def contiguous(self, name: str, strides: tuple[int, ...]) -> LayoutError:

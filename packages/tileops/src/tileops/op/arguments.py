@@ -103,10 +103,8 @@ def require_strided(name: str, item: str, value: Tensor) -> None:
 
 def not_a_tensor(name: str, item: str, value: Any) -> ArgumentError:
     """The error for an argument that is no tensor."""
-    return ArgumentError(
-        f"{name}: {item}: expected a torch.Tensor, received {type(value).__name__}; "
-        f"pass torch.as_tensor({item}) on the call's device"
-    )
+    mend = f"pass torch.as_tensor({item}) on the call's device" if value is not None else f"pass {item}"
+    return ArgumentError(f"{name}: {item}: expected a torch.Tensor, received {type(value).__name__}; {mend}")
 
 
 def is_traced(values: Sequence[object]) -> bool:
