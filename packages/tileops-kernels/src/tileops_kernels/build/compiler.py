@@ -28,13 +28,15 @@ FLAGS = (
     "-fno-math-errno",
     "-fno-trapping-math",
     "-fno-strict-aliasing",
+    "-fno-tree-loop-distribute-patterns",
     "-D__FAST_MATH__=1",
     "-march=native" if platform.machine() == "x86_64" else "-mcpu=native",
 )
 """IEEE semantics stay: NaN, infinities, signed zeros and denormals.
 
 The macro (not the option -ffast-math, which drops NaN and flushes denormals for the whole thread) makes glibc declare
-its vector functions; aliasing is not strict because generated code reads float32 bits through integer pointers.
+its vector functions; aliasing is not strict because generated code reads float32 bits through integer pointers. Copies
+of a block stay loops: with calls of memcpy in their place BatchNorm of float32 took 1.3 to 1.8 times as long.
 """
 
 CANDIDATES = ("g++", "c++", "clang++")
