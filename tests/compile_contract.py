@@ -23,6 +23,7 @@ REGISTERED: Final = (
     "AnyFwdOp",
     "ArgmaxFwdOp",
     "ArgminFwdOp",
+    "BatchNormBwdOp",
     "BatchNormFwdOp",
     "CountNonzeroFwdOp",
     "CumprodFwdOp",

@@ -15,21 +15,19 @@ from tileops_kernels.build.program import Program
 from tileops_kernels.devices import DeviceFacts
 from tileops_kernels.errors import NoImplementationError
 from tileops_kernels.norm import (
+    BatchNormBwdCall,
     BatchNormInferCall,
     BatchNormTrainCall,
     LayerNormCall,
+    batch_norm_bwd_kernels,
     batch_norm_infer_kernels,
     batch_norm_train_kernels,
     layer_norm_kernels,
 )
-from tileops_kernels.norm.batch_norm import (
-    BatchNormInferKernel,
-    BatchNormTrainKernel,
-    PlaneSettings,
-    plane_settings,
-    split_count,
-)
+from tileops_kernels.norm.batch_norm import BatchNormInferKernel, BatchNormTrainKernel
+from tileops_kernels.norm.batch_norm_bwd import BatchNormBwdKernel
 from tileops_kernels.norm.layer_norm import LayerNormKernel, LayerNormOnChipKernel, LayerNormStreamingKernel
+from tileops_kernels.norm.planes import PlaneSettings, block_suffices, plane_settings, split_count
 
 HOPPER = DeviceFacts(arch=90, sm_count=132, smem_budget=232448)
 CUDA = torch.device("cuda", 0)
@@ -51,6 +49,10 @@ def training(length: int, dtype: torch.dtype = torch.float16) -> BatchNormTrainC
     return BatchNormTrainCall(device=CUDA, length=length, eps=1e-5, momentum=0.1, dtype=dtype, facts=HOPPER)
 
 
+def backward(length: int, dtype: torch.dtype = torch.float16) -> BatchNormBwdCall:
+    return BatchNormBwdCall(device=CUDA, length=length, dtype=dtype, facts=HOPPER)
+
+
 @pytest.mark.parametrize(
     ("n", "expected"),
     [(7, "layer_norm"), (4096, "layer_norm_on_chip"), (262144, "layer_norm_streaming"), (262140, "layer_norm")],
@@ -61,7 +63,7 @@ def test_rows_on_cuda(n: int, expected: str) -> None:
 
 
 def test_selection_elsewhere() -> None:
-    """BatchNorm has one kernel type for each mode and device, and LayerNorm one on a CPU."""
+    """BatchNorm has one kernel type for each mode, its gradients and device, and LayerNorm one on a CPU."""
     cpu = torch.device("cpu")
     facts = DeviceFacts(arch=0, sm_count=2, smem_budget=0)
     assert layer_norm_kernels().key_for(LayerNormCall(device=cpu, n=7, eps=0.1, dtype=torch.float32)) == (
@@ -69,6 +71,10 @@ def test_selection_elsewhere() -> None:
     )
     assert batch_norm_train_kernels().key_for(training(49)) == "batch_norm_train"
     assert batch_norm_infer_kernels().key_for(planes(49)) == "batch_norm_infer"
+    assert batch_norm_bwd_kernels().key_for(backward(49)) == "batch_norm_bwd"
+    assert batch_norm_bwd_kernels().key_for(
+        BatchNormBwdCall(device=cpu, length=49, dtype=torch.float32, facts=facts)
+    ) == ("batch_norm_bwd_cpu")
     call = BatchNormInferCall(device=cpu, length=49, eps=0.1, dtype=torch.float32, facts=facts)
     assert batch_norm_infer_kernels().key_for(call) == "batch_norm_infer_cpu"
 
@@ -77,15 +83,19 @@ def test_other_dtypes_are_refused() -> None:
     """A dtype that no kernel type serves is an error that gives each one's reason."""
     with pytest.raises(NoImplementationError, match=r"batch_norm_infer: serves float16, bfloat16, float32, not float6"):
         batch_norm_infer_kernels().key_for(planes(49, torch.float64))
+    with pytest.raises(NoImplementationError, match=r"batch_norm_bwd: serves float16, bfloat16, float32, not float64"):
+        batch_norm_bwd_kernels().key_for(backward(49, torch.float64))
 
 
 @pytest.mark.parametrize(
     ("length", "dtype", "settings"),
     [
-        (1, torch.float16, PlaneSettings(vector=1, lanes=1, slots=256, unroll=1)),
-        (49, torch.float32, PlaneSettings(vector=1, lanes=64, slots=4, unroll=1)),
-        (1024, torch.float16, PlaneSettings(vector=8, lanes=128, slots=2, unroll=1)),
-        (1 << 20, torch.float32, PlaneSettings(vector=4, lanes=256, slots=1, unroll=4)),
+        (1, torch.float16, PlaneSettings(vector=1, lanes=1, slots=256, unroll=1, depth=1)),
+        (49, torch.float32, PlaneSettings(vector=1, lanes=64, slots=4, unroll=1, depth=1)),
+        (1024, torch.float16, PlaneSettings(vector=8, lanes=128, slots=2, unroll=1, depth=1)),
+        (8184, torch.float32, PlaneSettings(vector=4, lanes=256, slots=1, unroll=4, depth=4)),
+        (8192, torch.float32, PlaneSettings(vector=4, lanes=256, slots=1, unroll=4, depth=8)),
+        (1 << 20, torch.float32, PlaneSettings(vector=4, lanes=256, slots=1, unroll=4, depth=8)),
     ],
 )
 def test_plane_settings(length: int, dtype: torch.dtype, settings: PlaneSettings) -> None:
@@ -96,10 +106,21 @@ def test_plane_settings(length: int, dtype: torch.dtype, settings: PlaneSettings
 def test_splits_fill_the_device_without_running_dry() -> None:
     """Few channels are shared among many blocks, many have one each, and no block is without work."""
     settings = plane_settings(1 << 20, torch.float32)
-    assert split_count((4, 128, 1 << 18), settings, 132) == 4
-    assert split_count((4, 3, 1 << 18), settings, 132) == 176
-    assert split_count((4, 2000, 1 << 18), settings, 132) == 1
-    assert split_count((1, 3, 256), settings, 132) == 1
+    assert split_count((4, 128, 1 << 18), settings, 8, 132) == 4
+    assert split_count((4, 3, 1 << 18), settings, 8, 132) == 176
+    assert split_count((4, 2000, 1 << 18), settings, 8, 132) == 1
+    assert split_count((1, 3, 256), settings, 8, 132) == 1
+    assert [split_count((2, 3, 2048), settings, depth, 132) for depth in (4, 8)] == [4, 2]
+
+
+def test_a_block_suffices_for_channels_that_it_holds() -> None:
+    """A channel of one turn has one block; of up to four turns too, where no multiprocessor is left without one."""
+    assert block_suffices((8, 64, 128), 8, 132)
+    assert block_suffices((32, 1, 128), 8, 132)
+    assert not block_suffices((33, 131, 128), 8, 132)
+    assert block_suffices((33, 132, 128), 8, 132)
+    assert block_suffices((128, 132, 128), 8, 132)
+    assert not block_suffices((129, 132, 128), 8, 132)
 
 
 def test_batch_and_plane_sizes_are_not_compiled_in() -> None:
@@ -108,8 +129,22 @@ def test_batch_and_plane_sizes_are_not_compiled_in() -> None:
     assert one[0] != other[0]
     one, other = (BatchNormTrainKernel.entry_for(training(length)) for length in (1024, 1016))
     assert one[0] == other[0]
-    (program,) = BatchNormTrainKernel(training(1024)).programs()
-    assert {name for name, _ in program.arguments} == {"dtype", "vector", "lanes", "slots", "unroll"}
+    found = [{name for name, _ in program.arguments} for program in BatchNormTrainKernel(training(1024)).programs()]
+    assert found == [
+        {"dtype", "vector", "threads", "unroll", "blocks"},
+        {"dtype", "vector", "lanes", "slots", "unroll", "depth"},
+    ]
+
+
+def test_gradients_share_entries_and_programs_as_norms_do() -> None:
+    """Gradients of planes with equal settings share an entry, and no size is part of a program."""
+    one, other = (BatchNormBwdKernel.entry_for(backward(length)) for length in (1024, 1016))
+    assert one[0] == other[0]
+    found = [{name for name, _ in program.arguments} for program in BatchNormBwdKernel(backward(1024)).programs()]
+    assert found == [
+        {"dtype", "vector", "threads", "unroll", "blocks"},
+        {"dtype", "vector", "lanes", "slots", "unroll"},
+    ]
 
 
 def test_a_row_kernel_has_a_program_for_each_signature() -> None:
@@ -164,6 +199,7 @@ def test_plane_launches_say_what_may_be_read(monkeypatch: pytest.MonkeyPatch) ->
     BatchNormTrainKernel(training(64)).forward(x, mean, var, None, torch.ones(3))
     *_, eps, momentum, flags = launches.arguments[-1]
     assert (eps, momentum, flags) == (1e-5, 0.1, 6)
+    assert launches.programs[-1].builder == "batch_norm_channels"
     assert launches.tensors()[3].data_ptr() == mean.data_ptr()
     assert launches.tensors()[0].shape == (2, 3, 8, 8)
     BatchNormTrainKernel(training(64)).forward(x, None, None, None, None)
@@ -172,11 +208,50 @@ def test_plane_launches_say_what_may_be_read(monkeypatch: pytest.MonkeyPatch) ->
     assert launches.arguments[-1][-1] == 1
 
 
+def test_channels_too_large_for_a_block_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A channel that no block holds is launched with partial statistics of as many blocks as there is work for."""
+    launches = Launches(monkeypatch)
+    x, mean, var = torch.randn(65, 3, 8, 64).half(), torch.zeros(3), torch.ones(3)
+    BatchNormTrainKernel(training(512)).forward(x, mean, var, None, None)
+    assert launches.programs[-1].builder == "batch_norm_training"
+    assert [tuple(tensor.shape) for tensor in launches.tensors()] == [
+        (65, 3, 64, 8),
+        *[(3,)] * 4,
+        (17, 3, 3),
+        (3,),
+        (3,),
+        (65, 3, 64, 8),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("batch", "builder", "partials"), [(32, "batch_norm_bwd_channels", []), (33, "batch_norm_bwd_planes", [(9, 3, 2)])]
+)
+def test_gradient_launches(
+    batch: int, builder: str, partials: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever its inputs' offsets, a program gets planes at multiples of 16 bytes, and writes what is returned."""
+    launches, shape = Launches(monkeypatch), (batch, 3, 8, 64)
+    flat = torch.randn(batch * 3 * 512 + 1).half()
+    grad_out, x = flat[1:].view(shape), torch.randn(shape).half()
+    given = torch.zeros(3), torch.ones(3), torch.rand(3)
+    results = BatchNormBwdKernel(backward(512)).forward(grad_out, x, *given)
+    tensors, whole = launches.tensors(), (batch, 3, 64, 8)
+    assert launches.programs[-1].builder == builder
+    assert [tuple(tensor.shape) for tensor in tensors] == [whole, whole, *[(3,)] * 3, *partials, whole, (3,), (3,)]
+    assert tensors[0].data_ptr() % 16 == 0
+    assert torch.equal(tensors[0].reshape(shape), grad_out)
+    for tensor, original in zip((*tensors[1:5], *tensors[-3:]), (x, *given, *results), strict=True):
+        assert tensor.data_ptr() == original.data_ptr()
+
+
 def test_no_elements_launch_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call without elements returns without building or launching."""
     launches = Launches(monkeypatch)
     assert LayerNormOnChipKernel(rows(64)).forward(torch.empty(0, 64).half(), None, None).shape == (0, 64)
     assert BatchNormTrainKernel(training(8)).forward(torch.empty(0, 3, 8).half(), *[None] * 4).shape == (0, 3, 8)
+    empty, given = torch.empty(0, 3, 8).half(), torch.ones(3)
+    assert BatchNormBwdKernel(backward(8)).forward(empty, empty, given, given, given)[1].tolist() == [0, 0, 0]
     assert launches.programs == []
 
 
@@ -196,11 +271,16 @@ def test_row_offsets_are_wide(
 
 @needs_nvcc
 @pytest.mark.parametrize(
-    "kernel", [BatchNormTrainKernel(training(1024)), BatchNormInferKernel(planes(1024))], ids=["train", "infer"]
+    "kernel",
+    [BatchNormTrainKernel(training(1024)), BatchNormInferKernel(planes(1024)), BatchNormBwdKernel(backward(1024))],
+    ids=["train", "infer", "bwd"],
 )
-def test_plane_offsets_are_wide_and_accesses_whole(kernel: BatchNormTrainKernel | BatchNormInferKernel) -> None:
+def test_plane_offsets_are_wide_and_accesses_whole(
+    kernel: BatchNormTrainKernel | BatchNormInferKernel | BatchNormBwdKernel,
+) -> None:
     """The programs compile for Hopper with 64-bit sizes, and move x and y 16 bytes at a time."""
-    text = cuda.cross_compile(kernel.programs()[0], arch=90)
-    assert "int64_t batch, int64_t channels" in text
-    assert "*(uint4*)(X + " in text
-    assert "*(uint4*)(Y + " in text
+    for program in kernel.programs():
+        text = cuda.cross_compile(program, arch=90)
+        assert "int64_t batch, int64_t channels" in text
+        assert "*(uint4*)(X + " in text or "tileops_read_once((&(x[" in text
+        assert "*(uint4*)(Y + " in text

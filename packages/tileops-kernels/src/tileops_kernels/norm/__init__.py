@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from tileops_kernels.norm.ada_layer_norm import ADA_LAYER_NORM_KERNELS, ADA_LAYER_NORM_ZERO_KERNELS
 from tileops_kernels.norm.batch_norm import BATCH_NORM_INFER_KERNELS, BATCH_NORM_TRAIN_KERNELS
+from tileops_kernels.norm.batch_norm_bwd import BATCH_NORM_BWD_KERNELS
 from tileops_kernels.norm.fused_add_norm import FUSED_ADD_LAYER_NORM_KERNELS, FUSED_ADD_RMS_NORM_KERNELS
 from tileops_kernels.norm.group_norm import GROUP_NORM_KERNELS
 from tileops_kernels.norm.interfaces import (
     ADA_LAYER_NORM,
     ADA_LAYER_NORM_ZERO,
+    BATCH_NORM_BWD,
     BATCH_NORM_INFER,
     BATCH_NORM_TRAIN,
     FUSED_ADD_LAYER_NORM,
@@ -18,6 +20,8 @@ from tileops_kernels.norm.interfaces import (
     RMS_NORM,
     AdaLayerNormFwdInterface,
     AdaLayerNormZeroFwdInterface,
+    BatchNormBwdCall,
+    BatchNormBwdInterface,
     BatchNormInferCall,
     BatchNormInferFwdInterface,
     BatchNormTrainCall,
@@ -39,6 +43,8 @@ __all__ = [
     "ADA_LAYER_NORM_KERNELS",
     "ADA_LAYER_NORM_ZERO",
     "ADA_LAYER_NORM_ZERO_KERNELS",
+    "BATCH_NORM_BWD",
+    "BATCH_NORM_BWD_KERNELS",
     "BATCH_NORM_INFER",
     "BATCH_NORM_INFER_KERNELS",
     "BATCH_NORM_TRAIN",
@@ -55,6 +61,8 @@ __all__ = [
     "RMS_NORM_KERNELS",
     "AdaLayerNormFwdInterface",
     "AdaLayerNormZeroFwdInterface",
+    "BatchNormBwdCall",
+    "BatchNormBwdInterface",
     "BatchNormInferCall",
     "BatchNormInferFwdInterface",
     "BatchNormTrainCall",
@@ -68,6 +76,7 @@ __all__ = [
     "RMSNormFwdInterface",
     "ada_layer_norm_kernels",
     "ada_layer_norm_zero_kernels",
+    "batch_norm_bwd_kernels",
     "batch_norm_infer_kernels",
     "batch_norm_train_kernels",
     "fused_add_layer_norm_kernels",
@@ -99,6 +108,11 @@ def batch_norm_train_kernels() -> KernelTable[BatchNormTrainCall, BatchNormTrain
 def batch_norm_infer_kernels() -> KernelTable[BatchNormInferCall, BatchNormInferFwdInterface]:
     """A new table of the kernel types of BatchNorm in inference, for use without an op."""
     return KernelTable(BATCH_NORM_INFER, BATCH_NORM_INFER_KERNELS)
+
+
+def batch_norm_bwd_kernels() -> KernelTable[BatchNormBwdCall, BatchNormBwdInterface]:
+    """A new table of the kernel types of BatchNorm's gradients, for use without an op."""
+    return KernelTable(BATCH_NORM_BWD, BATCH_NORM_BWD_KERNELS)
 
 
 def fused_add_rms_norm_kernels() -> KernelTable[LayerNormCall, FusedAddRMSNormFwdInterface]:

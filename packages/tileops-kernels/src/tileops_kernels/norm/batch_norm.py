@@ -3,62 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from functools import partial
-from math import gcd
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from tileops_kernels.build import cpu, cuda
-from tileops_kernels.build.launcher import CPUFunction
 from tileops_kernels.build.program import Program
-from tileops_kernels.kernel import Kernel, KernelType
-from tileops_kernels.memory import ACCESS_BYTES, addresses, aligned
+from tileops_kernels.kernel import KernelType
 from tileops_kernels.norm.interfaces import (
     BatchNormInferCall,
     BatchNormInferFwdInterface,
     BatchNormTrainCall,
     BatchNormTrainFwdInterface,
 )
-from tileops_kernels.norm.rows import DTYPES, dtype_refusal
+from tileops_kernels.norm.planes import (
+    CHANNEL_THREADS,
+    CPUPlanes,
+    CUDAPlanes,
+    block_suffices,
+    plane_settings,
+    plane_sizes,
+    split_count,
+)
 
-_CUDA_PROGRAMS = "tileops_kernels.norm.programs.batch_norm"
-_CPU_PROGRAMS = "tileops_kernels.norm.programs.batch_norm_cpu"
-
-THREADS = 256
+_CUDA_PROGRAMS = "batch_norm"
+_CPU_PROGRAMS = "batch_norm_cpu"
 _READS_WEIGHT, _READS_BIAS, _MOVES_STATISTICS = 1, 2, 4
 
-PlanesCallT = TypeVar("PlanesCallT", bound=BatchNormInferCall)
-
-
-@dataclass(frozen=True, slots=True)
-class PlaneSettings:
-    """Launch settings of planes: see the module of the programs."""
-
-    vector: int
-    lanes: int
-    slots: int
-    unroll: int
-
-
-def plane_settings(length: int, dtype: torch.dtype) -> PlaneSettings:
-    """The widest access that divides a plane; lanes along it as far as it reaches, the other threads over the batch."""
-    vector = gcd(length, ACCESS_BYTES // dtype.itemsize)
-    vectors = length // vector
-    lanes = min(THREADS, 1 << (vectors - 1).bit_length())
-    return PlaneSettings(vector=vector, lanes=lanes, slots=THREADS // lanes, unroll=min(4, -(-vectors // lanes)))
-
-
-def split_count(shape: tuple[int, int, int], settings: PlaneSettings, sm_count: int) -> int:
-    """Blocks that share the statistics of one channel: four for each multiprocessor in all, as far as there is work.
-
-    `shape` is (batch, channels, vectors of a plane).
-    """
-    batch, channels, vectors = shape
-    pieces = -(-batch // settings.slots) * -(-vectors // (settings.lanes * settings.unroll))
-    return max(1, min(pieces, 4 * sm_count // channels))
+CHANNEL_UNROLL = 8
+"""Vectors of a thread that has its part of a channel in registers."""
 
 
 def _flags(weight: Tensor | None, bias: Tensor | None, running: Tensor | None) -> int:
@@ -67,55 +41,19 @@ def _flags(weight: Tensor | None, bias: Tensor | None, running: Tensor | None) -
     return read | (_MOVES_STATISTICS if running is not None else 0)
 
 
-class _CUDAPlanes(Kernel[PlanesCallT]):
-    """What training and inference share on CUDA: planes of one vector width and one number of lanes."""
-
-    builder: ClassVar[str]
-
-    def __init__(self, call: PlanesCallT) -> None:
-        super().__init__(call)
-        self.settings = plane_settings(call.length, call.dtype)
-        self._eps = call.eps
-        self._loaded: cuda.CUDAFunction | None = None
-
-    @classmethod
-    def refusal(cls, call: PlanesCallT) -> str | None:
-        """None for the dtypes that all norms serve."""
-        return dtype_refusal(call.dtype) or super().refusal(call)
-
-    def config(self) -> Mapping[str, object]:
-        """The launch settings."""
-        return asdict(self.settings)
-
-    def programs(self) -> Sequence[Program]:
-        """The one program, for every shape with these settings."""
-        return [Program.of(_CUDA_PROGRAMS, self.builder, dtype=DTYPES[self.call.dtype], **asdict(self.settings))]
-
-    def _planes(self, x: Tensor) -> Tensor:
-        """The planes of x as (batch, channels, vectors, vector), with plain strides and at a multiple of 16 bytes."""
-        batch, channels = x.shape[:2]
-        vector = self.settings.vector
-        vectors = x.numel() // (batch * channels * vector)
-        step = vectors * vector
-        return aligned(x).as_strided((batch, channels, vectors, vector), (channels * step, step, vector, 1))
-
-    def _load(self) -> cuda.CUDAFunction:
-        """The program, built by the first call."""
-        if self._loaded is None:
-            owner = f"{type(self).__name__} for {self.call}"
-            self._loaded = cuda.load(self.programs()[0], arch=self.call.arch, owner=owner)
-        return self._loaded
-
-
-class BatchNormTrainKernel(_CUDAPlanes[BatchNormTrainCall], BatchNormTrainFwdInterface):
-    """BatchNorm by the batch's statistics: partial ones by many blocks, their merge, then the pass that normalises."""
+class BatchNormTrainKernel(CUDAPlanes[BatchNormTrainCall], BatchNormTrainFwdInterface):
+    """BatchNorm by the batch's statistics: a block for each channel, or three launches whose blocks share channels."""
 
     general: ClassVar[bool] = True
-    builder: ClassVar[str] = "batch_norm_training"
 
-    def __init__(self, call: BatchNormTrainCall) -> None:
-        super().__init__(call)
-        self._momentum = call.momentum
+    def programs(self) -> Sequence[Program]:
+        """The program for channels that a block suffices for, and the one for all others."""
+        vector = self.settings.vector
+        channels = {"vector": vector, "threads": CHANNEL_THREADS, "unroll": CHANNEL_UNROLL, "blocks": 2}
+        return [
+            self.program(_CUDA_PROGRAMS, "batch_norm_channels", **channels),
+            self.program(_CUDA_PROGRAMS, "batch_norm_training", depth=self.settings.depth, **self.sizes()),
+        ]
 
     @classmethod
     def entry_for(cls, call: BatchNormTrainCall) -> tuple[Hashable, Callable[[], BatchNormTrainKernel]]:
@@ -135,33 +73,36 @@ class BatchNormTrainKernel(_CUDAPlanes[BatchNormTrainCall], BatchNormTrainFwdInt
         y = torch.empty_like(x, memory_format=torch.contiguous_format)
         if y.numel() == 0:
             return y
-        planes = self._planes(x)
+        planes = self.planes(x)
         batch, channels, vectors, _ = planes.shape
-        splits = split_count((batch, channels, vectors), self.settings, self.call.sm_count)
-        partials = torch.empty(splits, channels, 3, dtype=torch.float32, device=x.device)
-        means, scales = torch.empty(2, channels, dtype=torch.float32, device=x.device)
-        vectors_of = [means if tensor is None else tensor for tensor in (weight, bias, running_mean, running_var)]
-        flags = _flags(weight, bias, running_mean)
+        shape, settings, sm_count = (batch, channels, vectors), self.settings, self.call.sm_count
+        whole = block_suffices(shape, CHANNEL_UNROLL, sm_count)
+        splits = 0 if whole else split_count(shape, settings, settings.depth, sm_count)
+        workspace = torch.empty(3 * splits + 2, channels, dtype=torch.float32, device=x.device)
+        means, scales = workspace[:2]
+        given = [means if tensor is None else tensor for tensor in (weight, bias, running_mean, running_var)]
+        between = () if whole else (workspace[2:].view(splits, channels, 3), means, scales)
         with torch.cuda.device(x.device):
-            self._load()(
+            self.load("batch_norm_channels" if whole else "batch_norm_training")(
                 planes,
-                *(tensor.as_strided((channels,), (1,)) for tensor in vectors_of),
-                partials,
-                means,
-                scales,
+                *(tensor.as_strided((channels,), (1,)) for tensor in given),
+                *between,
                 y.as_strided(planes.shape, planes.stride()),
-                self._eps,
-                self._momentum,
-                flags,
+                self.call.eps,
+                self.call.momentum,
+                _flags(weight, bias, running_mean),
             )
         return y
 
 
-class BatchNormInferKernel(_CUDAPlanes[BatchNormInferCall], BatchNormInferFwdInterface):
+class BatchNormInferKernel(CUDAPlanes[BatchNormInferCall], BatchNormInferFwdInterface):
     """BatchNorm by given statistics: one pass."""
 
     general: ClassVar[bool] = True
-    builder: ClassVar[str] = "batch_norm_inference"
+
+    def programs(self) -> Sequence[Program]:
+        """The one program, for every shape with these settings."""
+        return [self.program(_CUDA_PROGRAMS, "batch_norm_inference", **self.sizes())]
 
     @classmethod
     def entry_for(cls, call: BatchNormInferCall) -> tuple[Hashable, Callable[[], BatchNormInferKernel]]:
@@ -175,65 +116,27 @@ class BatchNormInferKernel(_CUDAPlanes[BatchNormInferCall], BatchNormInferFwdInt
         y = torch.empty_like(x, memory_format=torch.contiguous_format)
         if y.numel() == 0:
             return y
-        planes = self._planes(x)
+        planes = self.planes(x)
         affine = [running_mean if tensor is None else tensor for tensor in (weight, bias)]
         with torch.cuda.device(x.device):
-            self._load()(
+            self.load("batch_norm_inference")(
                 planes,
                 *(tensor.as_strided((x.shape[1],), (1,)) for tensor in (running_mean, running_var, *affine)),
                 y.as_strided(planes.shape, planes.stride()),
-                self._eps,
+                self.call.eps,
                 _flags(weight, bias, None),
             )
         return y
 
 
-class _CPUPlanes(Kernel[PlanesCallT]):
-    """What training and inference share on a CPU: work shared among the threads that torch uses."""
-
-    devices: ClassVar[frozenset[str]] = frozenset({"cpu"})
-    training: ClassVar[bool]
-
-    def __init__(self, call: PlanesCallT) -> None:
-        super().__init__(call)
-        self._eps = call.eps
-        self._loaded: CPUFunction | None = None
-
-    @classmethod
-    def refusal(cls, call: PlanesCallT) -> str | None:
-        """None for the dtypes that all norms serve."""
-        return dtype_refusal(call.dtype) or super().refusal(call)
+class BatchNormTrainCPUKernel(CPUPlanes[BatchNormTrainCall], BatchNormTrainFwdInterface):
+    """BatchNorm on a CPU by the batch's statistics."""
 
     def programs(self) -> Sequence[Program]:
         """The one program, for planes of one element or for longer ones."""
-        dtype = DTYPES[self.call.dtype]
         if self.call.length == 1:
-            return [Program.of(_CPU_PROGRAMS, "batch_norm_columns", dtype=dtype, training=self.training)]
-        return [Program.of(_CPU_PROGRAMS, "batch_norm_planes" if self.training else "batch_norm_given", dtype=dtype)]
-
-    def _run(self, x: Tensor, given: Mapping[str, Tensor | None], y: Tensor, scalars: Sequence[float | int]) -> Tensor:
-        """Run on x with the four tensors of a channel's length by name; what is absent may be any address."""
-        located = {name: tensor for name, tensor in given.items() if tensor is not None}
-        source, *found, target = addresses(self, x=x, **located, y=y)
-        places = dict(zip(located, found, strict=True))
-        if self._loaded is None:
-            self._loaded = cpu.load(self.programs()[0], owner=f"{type(self).__name__} for {self.call}")
-        batch, channels = x.shape[:2]
-        stride = x.numel() // batch
-        length, threads = stride // channels, torch.get_num_threads()
-        between = [places.get(name, target) for name in ("weight", "bias", "running_mean", "running_var")]
-        tensors = source, *between, target
-        if self.training or length == 1:
-            self._loaded(*tensors, length, self._eps, *scalars, batch, channels, stride, threads)
-        else:
-            self._loaded(*tensors, 0, self._eps, *scalars, channels, length, batch * channels, threads)
-        return y
-
-
-class BatchNormTrainCPUKernel(_CPUPlanes[BatchNormTrainCall], BatchNormTrainFwdInterface):
-    """BatchNorm on a CPU by the batch's statistics."""
-
-    training: ClassVar[bool] = True
+            return [self.program(_CPU_PROGRAMS, "batch_norm_columns", training=True)]
+        return [self.program(_CPU_PROGRAMS, "batch_norm_planes")]
 
     @classmethod
     def entry_for(cls, call: BatchNormTrainCall) -> tuple[Hashable, Callable[[], BatchNormTrainCPUKernel]]:
@@ -250,16 +153,22 @@ class BatchNormTrainCPUKernel(_CPUPlanes[BatchNormTrainCall], BatchNormTrainFwdI
     ) -> Tensor:
         """See `BatchNormTrainFwdInterface.forward`."""
         y = torch.empty_like(x, memory_format=torch.contiguous_format)
-        if y.numel() == 0:
-            return y
-        given = {"weight": weight, "bias": bias, "running_mean": running_mean, "running_var": running_var}
-        return self._run(x, given, y, (self.call.momentum, _flags(weight, bias, running_mean)))
+        if y.numel():
+            tensors = {"x": x, "weight": weight, "bias": bias, "running_mean": running_mean, "running_var": running_var}
+            length, *sizes = plane_sizes(x)
+            flags = _flags(weight, bias, running_mean)
+            self.run({**tensors, "y": y}, (length, self.call.eps, self.call.momentum, flags), sizes)
+        return y
 
 
-class BatchNormInferCPUKernel(_CPUPlanes[BatchNormInferCall], BatchNormInferFwdInterface):
+class BatchNormInferCPUKernel(CPUPlanes[BatchNormInferCall], BatchNormInferFwdInterface):
     """BatchNorm on a CPU by given statistics."""
 
-    training: ClassVar[bool] = False
+    def programs(self) -> Sequence[Program]:
+        """The one program, for planes of one element or for longer ones, which it takes as they lie in memory."""
+        if self.call.length == 1:
+            return [self.program(_CPU_PROGRAMS, "batch_norm_columns", training=False)]
+        return [self.program(_CPU_PROGRAMS, "batch_norm_given")]
 
     @classmethod
     def entry_for(cls, call: BatchNormInferCall) -> tuple[Hashable, Callable[[], BatchNormInferCPUKernel]]:
@@ -271,10 +180,15 @@ class BatchNormInferCPUKernel(_CPUPlanes[BatchNormInferCall], BatchNormInferFwdI
     ) -> Tensor:
         """See `BatchNormInferFwdInterface.forward`."""
         y = torch.empty_like(x, memory_format=torch.contiguous_format)
-        if y.numel() == 0:
-            return y
-        given = {"weight": weight, "bias": bias, "running_mean": running_mean, "running_var": running_var}
-        return self._run(x, given, y, (_flags(weight, bias, None),))
+        if y.numel():
+            tensors = {"x": x, "weight": weight, "bias": bias, "running_mean": running_mean, "running_var": running_var}
+            length, batch, channels, stride = plane_sizes(x)
+            flags = _flags(weight, bias, None)
+            if length == 1:
+                self.run({**tensors, "y": y}, (length, self.call.eps, flags), (batch, channels, stride))
+            else:
+                self.run({**tensors, "y": y}, (0, self.call.eps, flags), (channels, length, batch * channels))
+        return y
 
 
 BATCH_NORM_TRAIN_KERNELS: Mapping[str, KernelType] = {

@@ -238,16 +238,27 @@ ADA_LAYER_NORM_ZERO: InterfaceKey[LayerNormCall, AdaLayerNormZeroFwdInterface] =
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BatchNormInferCall(CallSpec):
-    """A normalisation of `[B, C, *L]` by given statistics of each channel.
+class BatchNormCall(CallSpec):
+    """Activations `[B, C, *L]` with statistics of each channel.
 
-    `length` is the product of `L`, at least 1; `eps` is added to the variance; `dtype` is that of the activations. The
-    numbers of batch entries and channels are not part of it: every kernel takes any.
+    `length` is the product of `L`, at least 1; `dtype` is that of the activations. The numbers of batch entries and
+    channels are not part of it: every kernel takes any.
     """
 
     length: int
-    eps: float
     dtype: torch.dtype
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchNormBwdCall(BatchNormCall):
+    """The gradients of a normalisation by the batch's own statistics."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchNormInferCall(BatchNormCall):
+    """A normalisation by given statistics; `eps` is added to the variance."""
+
+    eps: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -330,3 +341,37 @@ BATCH_NORM_TRAIN: InterfaceKey[BatchNormTrainCall, BatchNormTrainFwdInterface] =
     "batch_norm_train", BatchNormTrainFwdInterface, BatchNormTrainCall
 )
 """The interface through which `BatchNormFwdOp` normalises by the batch's statistics."""
+
+
+class BatchNormBwdInterface(KernelInterface, Protocol):
+    """The gradients of x, weight and bias of a BatchNorm in training."""
+
+    request: ClassVar[type[CallSpec]] = BatchNormBwdCall
+
+    @abstractmethod
+    def forward(
+        self, grad_out: Tensor, x: Tensor, weight: Tensor, mean: Tensor, rstd: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the gradients of x, weight and bias, each in a new tensor.
+
+        grad_out, x: `[B, C, *L]`, with `call.length` the product of `L`; `call.dtype`; contiguous, at any storage
+        offset; on the call's device; not written. They may hold no elements, and may be one tensor.
+        weight, mean, rstd: `[C]`, float32, contiguous, same device, not written.
+        Returns grad_x, contiguous, of x's shape and dtype, and grad_weight and grad_bias, `[C]` in float32, all on the
+        call's device. Over the `n` elements of a channel, grad_bias is the sum of grad_out and grad_weight the sum of
+        grad_out * (x - mean) * rstd, 0 where there are none; grad_x is (grad_out - grad_bias / n - (x - mean) * rstd *
+        grad_weight / n) * rstd * weight, computed in float32 and rounded once.
+        """
+        ...
+
+    def __call__(
+        self, grad_out: Tensor, x: Tensor, weight: Tensor, mean: Tensor, rstd: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Run `forward`."""
+        ...
+
+
+BATCH_NORM_BWD: InterfaceKey[BatchNormBwdCall, BatchNormBwdInterface] = InterfaceKey(
+    "batch_norm_bwd", BatchNormBwdInterface, BatchNormBwdCall
+)
+"""The interface through which `BatchNormBwdOp` calls its kernel."""

@@ -14,6 +14,7 @@ __all__ = [
     "REFERENCES",
     "ada_layer_norm_fwd",
     "ada_layer_norm_zero_fwd",
+    "batch_norm_bwd",
     "batch_norm_fwd",
     "fused_add_layer_norm_fwd",
     "fused_add_rms_norm_fwd",
@@ -184,6 +185,37 @@ def _by_channel(values: Tensor, x: Tensor) -> Tensor:
     return values.double().reshape(1, -1, *([1] * (x.ndim - 2)))
 
 
+def batch_norm_bwd(
+    grad_out: Tensor, x: Tensor, weight: Tensor, mean: Tensor, rstd: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients of x, weight and bias of a BatchNorm by the batch's ``mean`` and ``rstd``, in float64.
+
+    With ``s`` for ``(x - mean) * rstd`` and sums over all axes but the channels', those of bias and weight are the sums
+    of ``grad_out`` and of ``grad_out * s``; that of x is ``rstd * weight`` times what is left of ``grad_out`` less the
+    former's mean and ``s`` times the latter's.
+    """
+    grad, axes, elements = grad_out.double(), (0, *range(2, x.ndim)), _elements_of_a_channel(x)
+    standard = (x.double() - _by_channel(mean, x)) * _by_channel(rstd, x)
+    grad_bias, grad_weight = grad.sum(dim=axes), (grad * standard).sum(dim=axes)
+    left = grad - _by_channel(grad_bias / elements, x) - standard * _by_channel(grad_weight / elements, x)
+    return left * _by_channel(rstd, x) * _by_channel(weight, x), grad_weight, grad_bias
+
+
+def _batch_norm_bwd_terms(
+    grad_out: Tensor, x: Tensor, weight: Tensor, mean: Tensor, rstd: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Every term by its absolute value, and a deviation by those of x and the mean."""
+    grad, axes, elements = grad_out.double().abs(), (0, *range(2, x.ndim)), _elements_of_a_channel(x)
+    standard = (x.double().abs() + _by_channel(mean, x).abs()) * _by_channel(rstd, x).abs()
+    grad_bias, grad_weight = grad.sum(dim=axes), (grad * standard).sum(dim=axes)
+    terms = grad + _by_channel(grad_bias / elements, x) + standard * _by_channel(grad_weight / elements, x)
+    return terms * (_by_channel(rstd, x) * _by_channel(weight, x)).abs(), grad_weight, grad_bias
+
+
+def _elements_of_a_channel(x: Tensor) -> int:
+    return max(x.shape[0] * math.prod(x.shape[2:]), 1)
+
+
 def group_norm_fwd(
     x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *, num_groups: int, eps: float = 1e-5
 ) -> Tensor:
@@ -269,9 +301,19 @@ def _last_axis(parameters: Mapping[str, object]) -> int:
     return extent
 
 
+def _channel_elements(parameters: Mapping[str, object]) -> int:
+    batch, length = parameters["B"], parameters["L"]
+    if not isinstance(batch, int) or not isinstance(length, Sequence):
+        raise TypeError(f"B, L: expected an integer and a sequence of integers, received {batch!r}, {length!r}")
+    return max(batch * math.prod(length), 1)
+
+
 REFERENCES: Mapping[str, Reference] = {
     "AdaLayerNormFwdOp": Reference(ada_layer_norm_fwd, summed=_last_axis, terms=_ada_layer_norm_terms),
     "AdaLayerNormZeroFwdOp": Reference(ada_layer_norm_zero_fwd, summed=_last_axis, terms=_ada_layer_norm_zero_terms),
+    "BatchNormBwdOp": Reference(
+        batch_norm_bwd, summed=_channel_elements, terms=_batch_norm_bwd_terms, values={"rstd": "positive"}
+    ),
     "BatchNormFwdOp": Reference(batch_norm_fwd, terms=_batch_norm_terms, values={"running_var": "positive"}),
     "FusedAddLayerNormFwdOp": Reference(fused_add_layer_norm_fwd, summed=_last_axis, terms=_fused_add_layer_norm_terms),
     "FusedAddRMSNormFwdOp": Reference(fused_add_rms_norm_fwd, summed=_last_axis),

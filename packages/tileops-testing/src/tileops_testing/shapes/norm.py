@@ -60,6 +60,17 @@ _AFFINE = ("weight", "bias")
 ROWS: Mapping[str, Sequence[WorkloadRow]] = {
     "AdaLayerNormFwdOp": _LAST_AXIS,
     "AdaLayerNormZeroFwdOp": _LAST_AXIS,
+    "BatchNormBwdOp": (
+        _maps("columns", [33, 300], "float32", "float16"),
+        _maps("odd-planes", [3, 5, 7, 7], "float32", "bfloat16"),
+        _maps("one-channel", [4, 1, 33], "float16", "float32"),
+        _maps("one-value", [1, 3, 1, 1], "float32"),
+        _maps("one-entry", [1, 2, 1025], "float16"),
+        _maps("volumes", [2, 3, 4, 5, 6], "bfloat16"),
+        _maps("large-channels", [2, 3, 96, 256], "float32", "bfloat16"),
+        _maps("no-entries", [0, 3, 4], "float32"),
+        _maps("no-length", [2, 3, 0], "float16"),
+    ),
     "BatchNormFwdOp": (
         _maps("columns-train", [33, 300], "float32", "float16", training=True, some=(*_STATISTICS, *_AFFINE)),
         _maps("columns-eval", [33, 300], "float32", "bfloat16", training=False, some=(*_STATISTICS, "bias")),
@@ -68,6 +79,7 @@ ROWS: Mapping[str, Sequence[WorkloadRow]] = {
         _maps("one-entry", [1, 2, 1025], "float16", training=True, some=(*_STATISTICS, *_AFFINE)),
         _maps("one-value-eval", [1, 3, 1, 1], "float32", training=False, some=_STATISTICS),
         _maps("volumes", [2, 3, 4, 5, 6], "bfloat16", training=True, some=("bias",)),
+        _maps("large-channels", [2, 3, 96, 256], "bfloat16", training=True, some=(*_STATISTICS, *_AFFINE)),
         _maps("no-entries-train", [0, 3, 4], "float32", training=True, some=_STATISTICS),
     ),
     "FusedAddLayerNormFwdOp": _LAST_AXIS,

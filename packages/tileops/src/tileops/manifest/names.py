@@ -13,6 +13,7 @@ OpName: TypeAlias = Literal[
     "AnyFwdOp",
     "ArgmaxFwdOp",
     "ArgminFwdOp",
+    "BatchNormBwdOp",
     "BatchNormFwdOp",
     "ClampTensorFwdOp",
     "CountNonzeroFwdOp",

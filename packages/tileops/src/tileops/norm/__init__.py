@@ -9,6 +9,7 @@ from tileops.lazy import export
 if TYPE_CHECKING:
     from tileops.norm.ada_layer_norm import AdaLayerNormFwdOp, AdaLayerNormZeroFwdOp
     from tileops.norm.batch_norm import BatchNormFwdOp
+    from tileops.norm.batch_norm_bwd import BatchNormBwdOp
     from tileops.norm.fused_add_norm import FusedAddLayerNormFwdOp, FusedAddRMSNormFwdOp
     from tileops.norm.group_norm import GroupNormFwdOp, InstanceNormFwdOp
     from tileops.norm.layer_norm import LayerNormFwdOp
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AdaLayerNormFwdOp",
     "AdaLayerNormZeroFwdOp",
+    "BatchNormBwdOp",
     "BatchNormFwdOp",
     "FusedAddLayerNormFwdOp",
     "FusedAddRMSNormFwdOp",
@@ -29,6 +31,7 @@ __all__ = [
 _MODULES = {
     "AdaLayerNormFwdOp": "ada_layer_norm",
     "AdaLayerNormZeroFwdOp": "ada_layer_norm",
+    "BatchNormBwdOp": "batch_norm_bwd",
     "BatchNormFwdOp": "batch_norm",
     "FusedAddLayerNormFwdOp": "fused_add_norm",
     "FusedAddRMSNormFwdOp": "fused_add_norm",

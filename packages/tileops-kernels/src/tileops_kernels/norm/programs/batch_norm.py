@@ -1,14 +1,13 @@
-"""BatchNorm on CUDA: partial statistics of each channel, their merge, and the pass that normalises.
+"""BatchNorm on CUDA: a block for each channel, or partial statistics, their merge, and the pass that normalises.
 
-x is seen as (batch, channels, length, vector): `length` vectors of `vector` elements make a channel's plane, its
-elements of one batch entry. A block has `slots * lanes` threads; its lanes lie along a plane and its slots along the
-batch, so that short planes fill a block too. All sizes are dynamic, and offsets are 64 bits wide.
+x is seen as `macros/cuda_planes.py` says. All sizes are dynamic, and offsets are 64 bits wide.
 """
 
 import tilelang.language as T  # noqa: N812
 
 from tileops_kernels.macros.cuda_moments import add_vectors, clear_moments, merge_moments, moments_over_lanes
-from tileops_kernels.macros.cuda_rows import warps_of
+from tileops_kernels.macros.cuda_planes import plane_blocks, plane_place, read_channel, read_plane, write_channel
+from tileops_kernels.macros.cuda_rows import KEEP_PACKED, READ_ONCE, fills_access, warps_of
 
 WARP = 32
 GROUP = 4
@@ -16,12 +15,30 @@ GROUP = 4
 
 
 @T.macro
-def read_plane(x, unroll, vector, X, entry, channel, first, lanes, length, present):
-    """x[k, :] = vector first + k * lanes of a plane, where it has that many and the batch that entry (`present`)."""
-    for k in T.unroll(unroll):
-        if present and first + k * lanes < length:
-            for v in T.vectorized(vector):
-                x[k, v] = X[entry, channel, first + k * lanes, v]
+def read_affine(affine, W, B, channel, flags):
+    """affine[2:4] = the weight and the bias of a channel, 1 and 0 where `flags` says that they are not to be read."""
+    affine[2] = T.float32(1)
+    affine[3] = T.float32(0)
+    if flags & 1 != 0:
+        affine[2] = W[channel]
+    if flags & 2 != 0:
+        affine[3] = B[channel]
+
+
+@T.macro
+def normalize_vector(x, k, vector, affine, dtype):
+    """x[k, :] = (x[k, :] - mean) * scale * weight + bias; `affine` holds these four."""
+    for v in T.unroll(vector):
+        scaled = (T.cast(x[k, v], "float32") - affine[0]) * affine[1]
+        x[k, v] = T.cast(scaled * affine[2] + affine[3], dtype)
+
+
+@T.macro
+def move_statistics(M, V, channel, moments, mean, momentum):
+    """Move running statistics by `momentum` to the mean, and to the variance divided by one element less."""
+    variance = moments[2] / (moments[0] - T.float32(1))
+    M[channel] = momentum * mean + (T.float32(1) - momentum) * M[channel]
+    V[channel] = momentum * variance + (T.float32(1) - momentum) * V[channel]
 
 
 @T.macro
@@ -31,34 +48,23 @@ def normalize_planes(X, W, B, S, Q, Y, eps, flags, batch, channels, length, size
     S holds the means. Q holds the variances where they are `squared` deviations to which eps is added, else the scales.
     """
     vector, lanes, slots, unroll = sizes
-    planes = batch * channels
-    parts = T.ceildiv(length, lanes * unroll)
-    with T.Kernel(T.ceildiv(planes, slots) * parts, threads=slots * lanes) as block:
+    blocks = plane_blocks(batch, channels, length, lanes, slots, unroll)
+    with T.Kernel(blocks, threads=slots * lanes, prelude=READ_ONCE) as block:
         thread = T.get_thread_binding(0)
         slot, lane = thread // lanes, thread % lanes
-        plane = T.truncdiv(T.cast(block, "int64"), parts) * slots + slot
-        first = T.truncmod(T.cast(block, "int64"), parts) * (lanes * unroll) + lane
-        channel = T.truncmod(plane, channels)
-        entry = T.truncdiv(plane, channels)
+        entry, channel, first = plane_place(block, slot, lane, batch, channels, length, lanes, slots, unroll)
         x = T.alloc_local((unroll, vector), dtype)
         affine = T.alloc_local((4,), "float32")
-        if plane < planes:
-            read_plane(x, unroll, vector, X, entry, channel, first, lanes, length, True)
+        if entry < batch:
+            read_plane(x, unroll, vector, X, entry, channel, first, lanes, length, True, fills_access(vector, dtype))
             affine[0] = S[channel]
             affine[1] = Q[channel]
-            affine[2] = T.float32(1)
-            affine[3] = T.float32(0)
             if squared:
                 affine[1] = T.rsqrt(affine[1] + eps)
-            if flags & 1 != 0:
-                affine[2] = W[channel]
-            if flags & 2 != 0:
-                affine[3] = B[channel]
+            read_affine(affine, W, B, channel, flags)
             for k in T.unroll(unroll):
                 if first + k * lanes < length:
-                    for v in T.unroll(vector):
-                        scaled = (T.cast(x[k, v], "float32") - affine[0]) * affine[1]
-                        x[k, v] = T.cast(scaled * affine[2] + affine[3], dtype)
+                    normalize_vector(x, k, vector, affine, dtype)
                     for v in T.vectorized(vector):
                         Y[entry, channel, first + k * lanes, v] = x[k, v]
 
@@ -90,18 +96,80 @@ def batch_norm_inference(dtype, vector, lanes, slots, unroll):
     return normalize
 
 
-def batch_norm_training(dtype, vector, lanes, slots, unroll):
+def batch_norm_channels(dtype, vector, threads, unroll, blocks):
+    """Training with a block for each channel; parameters X, W, B, M, V, Y, eps, momentum, flags.
+
+    A channel is read in turns, and again in the other order; what the last turn has read stays in registers, so that a
+    channel of one turn is read once. Where bit 4 of `flags` is set, the running statistics M and V are moved by
+    `momentum`; the other bits are as in batch_norm_inference. A channel has fewer vectors than int32 counts, and at
+    least `blocks` blocks fit on a multiprocessor, which bounds the registers of a thread.
+    """
+    batch = T.dynamic("batch", "int64")
+    channels = T.dynamic("channels", "int64")
+    length = T.dynamic("length", "int64")
+    packed = fills_access(vector, dtype)
+
+    @T.prim_func
+    def normalize(
+        X: T.Tensor[(batch, channels, length, vector), dtype],
+        W: T.Tensor[(channels,), "float32"],
+        B: T.Tensor[(channels,), "float32"],
+        M: T.Tensor[(channels,), "float32"],
+        V: T.Tensor[(channels,), "float32"],
+        Y: T.Tensor[(batch, channels, length, vector), dtype],
+        eps: T.float32,
+        momentum: T.float32,
+        flags: T.int32,
+    ):
+        with T.Kernel(channels, threads=threads, prelude=KEEP_PACKED) as block:
+            thread = T.get_thread_binding(0)
+            channel = T.cast(block, "int64")
+            plane = T.cast(length, "int32")
+            count = T.cast(batch * length, "int32")
+            turns = T.ceildiv(count, threads * unroll)
+            x = T.alloc_local((unroll, vector), dtype)
+            moments = T.alloc_local((3,), "float32")
+            chunk = T.alloc_local((3,), "float32")
+            sums = T.alloc_local((2,), "float32")
+            affine = T.alloc_local((4,), "float32")
+            means = T.alloc_shared((1, 2 * warps_of(threads)), "float32")
+            squares = T.alloc_shared((1, 2 * warps_of(threads)), "float32")
+            T.annotate_min_blocks_per_sm(blocks)
+            read_affine(affine, W, B, channel, flags)
+            clear_moments(moments)
+            for turn in T.serial(turns):
+                first = turn * (threads * unroll) + thread
+                read_channel(x, unroll, vector, X, channel, first, threads, plane, count)
+                add_vectors(moments, chunk, x, unroll, vector, first, threads, count, False, True, packed)
+            moments_over_lanes(moments, sums, means, squares, 0, thread, threads)
+            affine[0] = moments[1] + sums[1]
+            affine[1] = T.rsqrt(moments[2] / moments[0] + eps)
+            if flags & 4 != 0 and thread == 0:
+                move_statistics(M, V, channel, moments, affine[0], momentum)
+            for turn in T.serial(turns):
+                first = (turns - 1 - turn) * (threads * unroll) + thread
+                if turn > 0:
+                    read_channel(x, unroll, vector, X, channel, first, threads, plane, count)
+                for k in T.unroll(unroll):
+                    if first + k * threads < count:
+                        normalize_vector(x, k, vector, affine, dtype)
+                        write_channel(x, k, vector, Y, channel, first, threads, plane)
+
+    return normalize
+
+
+def batch_norm_training(dtype, vector, lanes, slots, unroll, depth):
     """Normalise by the batch's own statistics; parameters X, W, B, M, V, P, S, Q, Y, eps, momentum, flags.
 
     P (splits, channels, 3), S (channels,) and Q (channels,), all float32, are for the partial statistics, the means and
-    the scales. Where bit 4 of `flags` is set, the running statistics M and V are moved by `momentum`. The other bits
-    are as in batch_norm_inference.
+    the scales. `flags` is as in batch_norm_channels. A thread that forms statistics reads `depth` vectors at a time.
     """
     batch = T.dynamic("batch", "int64")
     channels = T.dynamic("channels", "int64")
     length = T.dynamic("length", "int64")
     splits = T.dynamic("splits", "int64")
     threads = slots * lanes
+    packed = fills_access(vector, dtype)
 
     @T.prim_func
     def normalize(
@@ -118,26 +186,28 @@ def batch_norm_training(dtype, vector, lanes, slots, unroll):
         momentum: T.float32,
         flags: T.int32,
     ):
-        with T.Kernel(splits * channels, threads=threads) as block:
+        with T.Kernel(splits * channels, threads=threads, prelude=KEEP_PACKED) as block:
             thread = T.get_thread_binding(0)
             slot, lane = thread // lanes, thread % lanes
-            split = T.truncdiv(T.cast(block, "int64"), channels)
-            channel = T.truncmod(T.cast(block, "int64"), channels)
-            parts = T.ceildiv(length, lanes * unroll)
-            pieces = T.ceildiv(batch, slots) * parts
-            x = T.alloc_local((unroll, vector), dtype)
+            split = T.truncdiv(T.cast(block, "int32"), T.cast(channels, "int32"))
+            channel = T.cast(T.truncmod(T.cast(block, "int32"), T.cast(channels, "int32")), "int64")
+            parts = T.cast(T.ceildiv(length, lanes * depth), "int32")
+            pieces = T.cast(T.ceildiv(batch, slots), "int32") * parts
+            step = T.cast(splits, "int32")
+            x = T.alloc_local((depth, vector), dtype)
             moments = T.alloc_local((3,), "float32")
             chunk = T.alloc_local((3,), "float32")
             sums = T.alloc_local((2,), "float32")
             means = T.alloc_shared((1, 2 * warps_of(threads)), "float32")
             squares = T.alloc_shared((1, 2 * warps_of(threads)), "float32")
+            T.annotate_min_blocks_per_sm(4)
             clear_moments(moments)
-            for turn in T.serial(T.truncdiv(pieces - split + splits - 1, splits)):
-                piece = turn * splits + split
-                entry = T.truncdiv(piece, parts) * slots + slot
-                first = T.truncmod(piece, parts) * (lanes * unroll) + lane
-                read_plane(x, unroll, vector, X, entry, channel, first, lanes, length, entry < batch)
-                add_vectors(moments, chunk, x, unroll, vector, first, lanes, length, False, entry < batch, False)
+            for turn in T.serial(T.truncdiv(pieces - split + step - 1, step)):
+                piece = turn * step + split
+                entry = T.cast(T.truncdiv(piece, parts), "int64") * slots + slot
+                first = T.cast(T.truncmod(piece, parts), "int64") * (lanes * depth) + lane
+                read_plane(x, depth, vector, X, entry, channel, first, lanes, length, entry < batch)
+                add_vectors(moments, chunk, x, depth, vector, first, lanes, length, False, entry < batch, packed)
             moments_over_lanes(moments, sums, means, squares, 0, thread, threads)
             if thread == 0:
                 P[split, channel, 0] = moments[0]
@@ -162,9 +232,7 @@ def batch_norm_training(dtype, vector, lanes, slots, unroll):
                 S[channel] = mean
                 Q[channel] = T.rsqrt(moments[2] / moments[0] + eps)
                 if flags & 4 != 0:
-                    variance = moments[2] / (moments[0] - T.float32(1))
-                    M[channel] = momentum * mean + (T.float32(1) - momentum) * M[channel]
-                    V[channel] = momentum * variance + (T.float32(1) - momentum) * V[channel]
+                    move_statistics(M, V, channel, moments, mean, momentum)
         normalize_planes(
             X, W, B, S, Q, Y, eps, flags, batch, channels, length, (vector, lanes, slots, unroll), dtype, False
         )

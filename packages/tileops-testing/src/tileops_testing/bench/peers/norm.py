@@ -97,6 +97,16 @@ def _batch_norm(case: Case, device: torch.device) -> Mapping[str, Callable[..., 
     return {"torch": norm, "inductor": torch.compile(norm, fullgraph=True)}
 
 
+def _batch_norm_bwd(
+    grad_out: Tensor, x: Tensor, weight: Tensor, mean: Tensor, rstd: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    given = grad_out, x, weight, None, None, mean, rstd
+    gradients: tuple[Tensor, Tensor, Tensor] = torch.ops.aten.native_batch_norm_backward(
+        *given, True, 1e-5, [True, True, True]
+    )
+    return gradients
+
+
 LigerPeer: TypeAlias = Callable[[Case, torch.device], Callable[..., object] | None]
 """Liger's form of a case, None where it has none."""
 
@@ -168,6 +178,7 @@ def _group_norm(
 PEERS: Mapping[str, Peers] = {
     "AdaLayerNormFwdOp": _of(_ada_layer_norm),
     "AdaLayerNormZeroFwdOp": _of(_ada_layer_norm_zero),
+    "BatchNormBwdOp": _of(_batch_norm_bwd),
     "BatchNormFwdOp": Peers(_batch_norm),
     "FusedAddLayerNormFwdOp": _of(_fused_add_layer_norm),
     "FusedAddRMSNormFwdOp": _of(_fused_add_rms_norm, _liger_fused_add_rms_norm),

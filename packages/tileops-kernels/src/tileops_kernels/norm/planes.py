@@ -1,0 +1,149 @@
+"""What the kernel types of BatchNorm share: how planes are laid before threads, and launches on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import gcd
+from typing import ClassVar, TypeVar
+
+import torch
+from torch import Tensor
+
+from tileops_kernels.build import cpu, cuda
+from tileops_kernels.build.launcher import CPUFunction
+from tileops_kernels.build.program import Program, Scalar
+from tileops_kernels.kernel import Kernel
+from tileops_kernels.memory import ACCESS_BYTES, addresses, aligned
+from tileops_kernels.norm.interfaces import BatchNormCall
+from tileops_kernels.norm.rows import DTYPES, dtype_refusal
+
+THREADS = 256
+CHANNEL_THREADS = 512
+CHANNEL_TURNS = 4
+
+PlanesCallT = TypeVar("PlanesCallT", bound=BatchNormCall)
+
+
+@dataclass(frozen=True, slots=True)
+class PlaneSettings:
+    """Launch settings of planes: see `macros/cuda_planes.py`."""
+
+    vector: int
+    lanes: int
+    slots: int
+    unroll: int
+    depth: int
+
+
+def plane_settings(length: int, dtype: torch.dtype) -> PlaneSettings:
+    """The widest access that divides a plane; lanes along it as far as it reaches, the other threads over the batch.
+
+    A pass that forms statistics and writes nothing reads `depth` vectors a thread at a time, others `unroll`: it has
+    more bytes under way, and what it does once for each time weighs less.
+    """
+    vector = gcd(length, ACCESS_BYTES // dtype.itemsize)
+    vectors = length // vector
+    lanes = min(THREADS, 1 << (vectors - 1).bit_length())
+    unroll = min(4, -(-vectors // lanes))
+    depth = 8 if vectors >= 8 * lanes else unroll
+    return PlaneSettings(vector=vector, lanes=lanes, slots=THREADS // lanes, unroll=unroll, depth=depth)
+
+
+def split_count(shape: tuple[int, int, int], settings: PlaneSettings, depth: int, sm_count: int) -> int:
+    """Blocks that share the sums of one channel: four for each multiprocessor in all, as far as there is work.
+
+    `shape` is (batch, channels, vectors of a plane), of which a thread reads `depth` at a time.
+    """
+    batch, channels, vectors = shape
+    pieces = -(-batch // settings.slots) * -(-vectors // (settings.lanes * depth))
+    return max(1, min(pieces, 4 * sm_count // channels))
+
+
+def block_suffices(shape: tuple[int, int, int], unroll: int, sm_count: int) -> bool:
+    """Whether each channel goes to one block, which reads it in turns of `unroll` vectors a thread.
+
+    It does where the block holds the channel in registers, so that it is read once in a single launch; and where it is
+    a few times that, but channels are as many as multiprocessors, which then read it again from the caches.
+    """
+    batch, channels, vectors = shape
+    turns = -(-batch * vectors // (CHANNEL_THREADS * unroll))
+    return turns <= 1 or (turns <= CHANNEL_TURNS and channels >= sm_count)
+
+
+class CUDAPlanes(Kernel[PlanesCallT]):
+    """The launch on CUDA: planes of one vector width and one number of lanes."""
+
+    def __init__(self, call: PlanesCallT) -> None:
+        super().__init__(call)
+        self.settings = plane_settings(call.length, call.dtype)
+        self._loaded: dict[str, cuda.CUDAFunction] = {}
+
+    @classmethod
+    def refusal(cls, call: PlanesCallT) -> str | None:
+        """None for the dtypes that all norms serve."""
+        return dtype_refusal(call.dtype) or super().refusal(call)
+
+    def config(self) -> Mapping[str, object]:
+        """The launch settings."""
+        return asdict(self.settings)
+
+    def sizes(self) -> Mapping[str, int]:
+        """The launch settings that every program of planes has."""
+        return {name: getattr(self.settings, name) for name in ("vector", "lanes", "slots", "unroll")}
+
+    def program(self, module: str, builder: str, **settings: Scalar) -> Program:
+        """A program for the dtype of the call."""
+        return Program.of(f"tileops_kernels.norm.programs.{module}", builder, dtype=DTYPES[self.call.dtype], **settings)
+
+    def planes(self, x: Tensor) -> Tensor:
+        """The planes of x as (batch, channels, vectors, vector), with plain strides and at a multiple of 16 bytes."""
+        batch, channels = x.shape[:2]
+        vector = self.settings.vector
+        vectors = x.numel() // (batch * channels * vector)
+        step = vectors * vector
+        return aligned(x).as_strided((batch, channels, vectors, vector), (channels * step, step, vector, 1))
+
+    def load(self, builder: str) -> cuda.CUDAFunction:
+        """The program of one builder, built by the first call that needs it."""
+        run = self._loaded.get(builder)
+        if run is None:
+            (program,) = (program for program in self.programs() if program.builder == builder)
+            owner = f"{type(self).__name__} for {self.call}"
+            run = self._loaded[builder] = cuda.load(program, arch=self.call.arch, owner=owner)
+        return run
+
+
+class CPUPlanes(Kernel[PlanesCallT]):
+    """The launch on a CPU: work shared among the threads that torch uses."""
+
+    devices: ClassVar[frozenset[str]] = frozenset({"cpu"})
+
+    def __init__(self, call: PlanesCallT) -> None:
+        super().__init__(call)
+        self._loaded: CPUFunction | None = None
+
+    @classmethod
+    def refusal(cls, call: PlanesCallT) -> str | None:
+        """None for the dtypes that all norms serve."""
+        return dtype_refusal(call.dtype) or super().refusal(call)
+
+    def program(self, module: str, builder: str, **fixed: bool) -> Program:
+        """A program for the dtype of the call."""
+        return Program.of(f"tileops_kernels.norm.programs.{module}", builder, dtype=DTYPES[self.call.dtype], **fixed)
+
+    def run(self, tensors: Mapping[str, Tensor | None], scalars: Sequence[float], sizes: Sequence[int]) -> None:
+        """Run on tensors in the program's order, of which x stands in for one that is None, its scalars and sizes."""
+        located = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+        places = dict(zip(located, addresses(self, **located), strict=True))
+        if self._loaded is None:
+            self._loaded = cpu.load(self.programs()[0], owner=f"{type(self).__name__} for {self.call}")
+        given = [places.get(name, places["x"]) for name in tensors]
+        self._loaded(*given, *scalars, *sizes, torch.get_num_threads())
+
+
+def plane_sizes(x: Tensor) -> tuple[int, int, int, int]:
+    """The elements of a plane of x, its batch entries and channels, and the elements of an entry."""
+    batch, channels = x.shape[:2]
+    stride = x.shape[1:].numel()
+    return stride // channels, batch, channels, stride

@@ -1,0 +1,200 @@
+"""The gradients of BatchNorm in training on CUDA: a block for each channel, or partial sums, their merge, and a pass.
+
+grad_out, x and grad_x are seen as `macros/cuda_planes.py` says. All sizes are dynamic, and offsets are 64 bits wide. A
+channel's `sums` are that of grad_out and that of grad_out * (x - mean).
+"""
+
+import tilelang.language as T  # noqa: N812
+
+from tileops_kernels.macros.cuda_planes import plane_blocks, plane_place, read_channel, read_plane, write_channel
+from tileops_kernels.macros.cuda_rows import READ_ONCE, add_over_lanes, fills_access, warps_of
+
+WARP = 32
+GROUP = 4
+"""Channels whose partial sums one block merges, a warp for each."""
+
+
+@T.macro
+def add_products(sums, part, g, x, mean, unroll, vector, first, step, count, present):
+    """Add the elements that were read to `sums`, by way of `part`: a long sum of short ones keeps more digits."""
+    for i in T.unroll(2):
+        part[i] = T.float32(0)
+    for k in T.unroll(unroll):
+        if present and first + k * step < count:
+            for v in T.unroll(vector):
+                part[0] += T.cast(g[k, v], "float32")
+                part[1] += T.cast(g[k, v], "float32") * (T.cast(x[k, v], "float32") - mean)
+    for i in T.unroll(2):
+        sums[i] += part[i]
+
+
+@T.macro
+def settle_slopes(slopes, S, R, W, channel, total, product, elements):
+    """`slopes` = the mean, the mean gradient, the gradient's slope along x, and the scale of a channel.
+
+    `total` is the sum of grad_out, and `product` that of grad_out * (x - mean) * rstd.
+    """
+    slopes[0] = S[channel]
+    slopes[1] = total / elements
+    slopes[2] = product / elements * R[channel]
+    slopes[3] = R[channel] * W[channel]
+
+
+@T.macro
+def differentiate_vector(g, x, k, vector, slopes, dtype):
+    """g[k, :] = the gradient of x[k, :], from that of the output."""
+    for v in T.unroll(vector):
+        along = (T.cast(x[k, v], "float32") - slopes[0]) * slopes[2]
+        g[k, v] = T.cast((T.cast(g[k, v], "float32") - slopes[1] - along) * slopes[3], dtype)
+
+
+def batch_norm_bwd_channels(dtype, vector, threads, unroll, blocks):
+    """A block for each channel; parameters G, X, W, S, R, Y, D, E: grad_out, x, weight, mean, rstd and their gradients.
+
+    A channel is read in turns, and again in the other order; what the last turn has read stays in registers. Y is that
+    of x, D that of the weight and E that of the bias. A channel has fewer vectors than int32 counts, and at least
+    `blocks` blocks fit on a multiprocessor, which bounds the registers of a thread.
+    """
+    batch = T.dynamic("batch", "int64")
+    channels = T.dynamic("channels", "int64")
+    length = T.dynamic("length", "int64")
+
+    @T.prim_func
+    def differentiate(
+        G: T.Tensor[(batch, channels, length, vector), dtype],
+        X: T.Tensor[(batch, channels, length, vector), dtype],
+        W: T.Tensor[(channels,), "float32"],
+        S: T.Tensor[(channels,), "float32"],
+        R: T.Tensor[(channels,), "float32"],
+        Y: T.Tensor[(batch, channels, length, vector), dtype],
+        D: T.Tensor[(channels,), "float32"],
+        E: T.Tensor[(channels,), "float32"],
+    ):
+        with T.Kernel(channels, threads=threads) as block:
+            thread = T.get_thread_binding(0)
+            channel = T.cast(block, "int64")
+            plane = T.cast(length, "int32")
+            count = T.cast(batch * length, "int32")
+            turns = T.ceildiv(count, threads * unroll)
+            g = T.alloc_local((unroll, vector), dtype)
+            x = T.alloc_local((unroll, vector), dtype)
+            sums = T.alloc_local((2,), "float32")
+            part = T.alloc_local((2,), "float32")
+            slopes = T.alloc_local((4,), "float32")
+            partial = T.alloc_shared((1, 2 * warps_of(threads)), "float32")
+            T.annotate_min_blocks_per_sm(blocks)
+            slopes[0] = S[channel]
+            for i in T.unroll(2):
+                sums[i] = T.float32(0)
+            for turn in T.serial(turns):
+                first = turn * (threads * unroll) + thread
+                read_channel(g, unroll, vector, G, channel, first, threads, plane, count)
+                read_channel(x, unroll, vector, X, channel, first, threads, plane, count)
+                add_products(sums, part, g, x, slopes[0], unroll, vector, first, threads, count, True)
+            add_over_lanes(sums, partial, 0, thread, threads, count=2)
+            product = sums[1] * R[channel]
+            if thread == 0:
+                D[channel] = product
+                E[channel] = sums[0]
+            settle_slopes(slopes, S, R, W, channel, sums[0], product, T.cast(batch * length * vector, "float32"))
+            for turn in T.serial(turns):
+                first = (turns - 1 - turn) * (threads * unroll) + thread
+                if turn > 0:
+                    read_channel(g, unroll, vector, G, channel, first, threads, plane, count)
+                    read_channel(x, unroll, vector, X, channel, first, threads, plane, count)
+                for k in T.unroll(unroll):
+                    if first + k * threads < count:
+                        differentiate_vector(g, x, k, vector, slopes, dtype)
+                        write_channel(g, k, vector, Y, channel, first, threads, plane)
+
+    return differentiate
+
+
+def batch_norm_bwd_planes(dtype, vector, lanes, slots, unroll):
+    """Blocks that share channels; parameters G, X, W, S, R, P, Y, D, E.
+
+    P (splits, channels, 2) in float32 is for the partial sums; the others are as in batch_norm_bwd_channels.
+    """
+    batch = T.dynamic("batch", "int64")
+    channels = T.dynamic("channels", "int64")
+    length = T.dynamic("length", "int64")
+    splits = T.dynamic("splits", "int64")
+    threads = slots * lanes
+    once = fills_access(vector, dtype)
+
+    @T.prim_func
+    def differentiate(
+        G: T.Tensor[(batch, channels, length, vector), dtype],
+        X: T.Tensor[(batch, channels, length, vector), dtype],
+        W: T.Tensor[(channels,), "float32"],
+        S: T.Tensor[(channels,), "float32"],
+        R: T.Tensor[(channels,), "float32"],
+        P: T.Tensor[(splits, channels, 2), "float32"],
+        Y: T.Tensor[(batch, channels, length, vector), dtype],
+        D: T.Tensor[(channels,), "float32"],
+        E: T.Tensor[(channels,), "float32"],
+    ):
+        with T.Kernel(splits * channels, threads=threads) as block:
+            thread = T.get_thread_binding(0)
+            slot, lane = thread // lanes, thread % lanes
+            split = T.truncdiv(T.cast(block, "int32"), T.cast(channels, "int32"))
+            channel = T.cast(T.truncmod(T.cast(block, "int32"), T.cast(channels, "int32")), "int64")
+            parts = T.cast(T.ceildiv(length, lanes * unroll), "int32")
+            pieces = T.cast(T.ceildiv(batch, slots), "int32") * parts
+            step = T.cast(splits, "int32")
+            g = T.alloc_local((unroll, vector), dtype)
+            x = T.alloc_local((unroll, vector), dtype)
+            sums = T.alloc_local((2,), "float32")
+            part = T.alloc_local((2,), "float32")
+            partial = T.alloc_shared((1, 2 * warps_of(threads)), "float32")
+            T.annotate_min_blocks_per_sm(4)
+            mean = S[channel]
+            for i in T.unroll(2):
+                sums[i] = T.float32(0)
+            for turn in T.serial(T.truncdiv(pieces - split + step - 1, step)):
+                piece = turn * step + split
+                entry = T.cast(T.truncdiv(piece, parts), "int64") * slots + slot
+                first = T.cast(T.truncmod(piece, parts), "int64") * (lanes * unroll) + lane
+                read_plane(g, unroll, vector, G, entry, channel, first, lanes, length, entry < batch)
+                read_plane(x, unroll, vector, X, entry, channel, first, lanes, length, entry < batch)
+                add_products(sums, part, g, x, mean, unroll, vector, first, lanes, length, entry < batch)
+            add_over_lanes(sums, partial, 0, thread, threads, count=2)
+            if thread == 0:
+                for i in T.unroll(2):
+                    P[split, channel, i] = sums[i]
+        with T.Kernel(T.ceildiv(channels, GROUP), threads=GROUP * WARP) as block:
+            thread = T.get_thread_binding(0)
+            slot, lane = thread // WARP, thread % WARP
+            channel = T.cast(block, "int64") * GROUP + slot
+            sums = T.alloc_local((2,), "float32")
+            partial = T.alloc_shared((GROUP, 2), "float32")
+            for i in T.unroll(2):
+                sums[i] = T.float32(0)
+            if channel < channels:
+                for turn in T.serial(T.truncdiv(splits - lane + WARP - 1, WARP)):
+                    for i in T.unroll(2):
+                        sums[i] += P[turn * WARP + lane, channel, i]
+            add_over_lanes(sums, partial, slot, lane, WARP, count=2)
+            if channel < channels and lane == 0:
+                D[channel] = sums[1] * R[channel]
+                E[channel] = sums[0]
+        blocks = plane_blocks(batch, channels, length, lanes, slots, unroll)
+        with T.Kernel(blocks, threads=threads, prelude=READ_ONCE) as block:
+            thread = T.get_thread_binding(0)
+            slot, lane = thread // lanes, thread % lanes
+            entry, channel, first = plane_place(block, slot, lane, batch, channels, length, lanes, slots, unroll)
+            g = T.alloc_local((unroll, vector), dtype)
+            x = T.alloc_local((unroll, vector), dtype)
+            slopes = T.alloc_local((4,), "float32")
+            if entry < batch:
+                read_plane(g, unroll, vector, G, entry, channel, first, lanes, length, True, once)
+                read_plane(x, unroll, vector, X, entry, channel, first, lanes, length, True, once)
+                elements = T.cast(batch * length * vector, "float32")
+                settle_slopes(slopes, S, R, W, channel, E[channel], D[channel], elements)
+                for k in T.unroll(unroll):
+                    if first + k * lanes < length:
+                        differentiate_vector(g, x, k, vector, slopes, dtype)
+                        for v in T.vectorized(vector):
+                            Y[entry, channel, first + k * lanes, v] = g[k, v]
+
+    return differentiate
