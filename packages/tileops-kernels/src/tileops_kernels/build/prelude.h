@@ -143,6 +143,9 @@ static inline int32_t tileops_store_bfloat16(float *__restrict__ source, int16_t
   return 0;
 }
 
+// source[offset], for loops that read float32 where it lies
+static inline float tileops_element_float32(float *source, int64_t offset) { return source[offset]; }
+
 static inline int32_t tileops_load_float32(float *__restrict__ source, int64_t offset, float *__restrict__ target,
                                            int32_t count) {
   for (int32_t i = 0; i < count; ++i) target[i] = source[offset + i];

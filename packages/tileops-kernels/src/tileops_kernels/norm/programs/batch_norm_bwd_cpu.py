@@ -8,7 +8,7 @@ formed in float32 and added up in float64, so that a channel of any size keeps i
 import tilelang.language as T  # noqa: N812
 
 from tileops_kernels.build.launcher import RowSplit
-from tileops_kernels.macros.cpu_blocks import BLOCK, LANES, load_block, storage_dtype, store_block
+from tileops_kernels.macros.cpu_blocks import BLOCK, LANES, load_block, offset_of, start_of, storage_dtype, store_block
 
 ENTRIES = 16
 """Batch entries whose sums are formed in float32 where planes have one element."""
@@ -20,6 +20,21 @@ _SPLIT = RowSplit(
 )
 
 
+def element(source, entry, first, block, k, dtype):
+    """Element first + k of an entry as float32: from `block`, where load_narrow has put it, or as it lies in memory."""
+    if dtype != "float32":
+        return block[k]
+    place = offset_of(source, entry, first + k)
+    return T.call_extern("float32", "tileops_element_float32", start_of(source), place)
+
+
+@T.macro
+def load_narrow(source, entry, first, block, width, dtype):
+    """load_block, but for float32, which needs no conversion: a copy would cost more than the sums of a block."""
+    if dtype != "float32":
+        load_block(source, entry, first, block, width, dtype)
+
+
 def batch_norm_bwd_planes(dtype):
     """Planes of `length` elements; parameters G, X, W, S, R, Y, D, E and length: as in the program on CUDA.
 
@@ -28,28 +43,32 @@ def batch_norm_bwd_planes(dtype):
 
     @T.macro
     def add_block(G, X, entry, first, g, x, mean, width, totals, products, part_totals, part_products):
-        load_block(G, entry, first, g, width, dtype)
-        load_block(X, entry, first, x, width, dtype)
+        load_narrow(G, entry, first, g, width, dtype)
+        load_narrow(X, entry, first, x, width, dtype)
         for lane in T.serial(LANES):
             part_totals[lane] = T.float32(0)
             part_products[lane] = T.float32(0)
         for k in T.serial(width // LANES):
             for lane in T.serial(LANES):
-                part_totals[lane] += g[k * LANES + lane]
-                part_products[lane] += g[k * LANES + lane] * (x[k * LANES + lane] - mean)
+                gradient = element(G, entry, first, g, k * LANES + lane, dtype)
+                part_totals[lane] += gradient
+                part_products[lane] += gradient * (element(X, entry, first, x, k * LANES + lane, dtype) - mean)
         for lane in T.serial(width % LANES):
-            part_totals[lane] += g[width // LANES * LANES + lane]
-            part_products[lane] += g[width // LANES * LANES + lane] * (x[width // LANES * LANES + lane] - mean)
+            k = width // LANES * LANES + lane
+            gradient = element(G, entry, first, g, k, dtype)
+            part_totals[lane] += gradient
+            part_products[lane] += gradient * (element(X, entry, first, x, k, dtype) - mean)
         for lane in T.serial(LANES):
             totals[lane] += T.cast(part_totals[lane], "float64")
             products[lane] += T.cast(part_products[lane], "float64")
 
     @T.macro
     def write_block(G, X, Y, entry, first, g, x, slopes, width):
-        load_block(G, entry, first, g, width, dtype)
-        load_block(X, entry, first, x, width, dtype)
+        load_narrow(G, entry, first, g, width, dtype)
+        load_narrow(X, entry, first, x, width, dtype)
         for k in T.serial(width):
-            g[k] = (g[k] - slopes[1] - (x[k] - slopes[0]) * slopes[2]) * slopes[3]
+            along = (element(X, entry, first, x, k, dtype) - slopes[0]) * slopes[2]
+            g[k] = (element(G, entry, first, g, k, dtype) - slopes[1] - along) * slopes[3]
         store_block(g, Y, entry, first, width, dtype)
 
     @T.macro
@@ -122,11 +141,13 @@ def batch_norm_bwd_columns(dtype):
                     part_totals[c] = T.float32(0)
                     part_products[c] = T.float32(0)
                 for k in T.serial(T.min(batch - turn * ENTRIES, ENTRIES)):
-                    load_block(G, turn * ENTRIES + k, first, g, width, dtype)
-                    load_block(X, turn * ENTRIES + k, first, x, width, dtype)
+                    load_narrow(G, turn * ENTRIES + k, first, g, width, dtype)
+                    load_narrow(X, turn * ENTRIES + k, first, x, width, dtype)
                     for c in T.serial(width):
-                        part_totals[c] += g[c]
-                        part_products[c] += g[c] * (x[c] - means[c])
+                        gradient = element(G, turn * ENTRIES + k, first, g, c, dtype)
+                        value = element(X, turn * ENTRIES + k, first, x, c, dtype)
+                        part_totals[c] += gradient
+                        part_products[c] += gradient * (value - means[c])
                 for c in T.serial(width):
                     totals[c] += T.cast(part_totals[c], "float64")
                     products[c] += T.cast(part_products[c], "float64")
@@ -138,10 +159,11 @@ def batch_norm_bwd_columns(dtype):
                 along[c] = D[first + c] / count * R[first + c]
                 scales[c] = R[first + c] * W[first + c]
             for entry in T.serial(batch):
-                load_block(G, entry, first, g, width, dtype)
-                load_block(X, entry, first, x, width, dtype)
+                load_narrow(G, entry, first, g, width, dtype)
+                load_narrow(X, entry, first, x, width, dtype)
                 for c in T.serial(width):
-                    g[c] = (g[c] - steady[c] - (x[c] - means[c]) * along[c]) * scales[c]
+                    slope = (element(X, entry, first, x, c, dtype) - means[c]) * along[c]
+                    g[c] = (element(G, entry, first, g, c, dtype) - steady[c] - slope) * scales[c]
                 store_block(g, Y, entry, first, width, dtype)
 
     return _program(differentiate, dtype), _SPLIT
