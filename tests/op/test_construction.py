@@ -101,8 +101,8 @@ def test_a_dropped_instance_is_collected() -> None:
     assert str(caught.value) == (
         f"ScaledFwdOp: the compiled or exported graph calls instance {stem}, expected it alive in this process, "
         f"received none; construct ScaledFwdOp{parameters} before running the graph and keep it alive, as number "
-        f"{stem.rpartition('-')[2]} (from 0) of those with these parameters that the process constructs, with this version "
-        "of tileops; in a fresh process where more have been constructed"
+        f"{stem.rpartition('-')[2]} (from 0) of those with these parameters that the process constructs, "
+        "with this version of tileops; in a fresh process where more have been constructed"
     )
 
 

@@ -55,8 +55,8 @@ def instance(key: str) -> Op:
         raise InstanceNotFoundError(
             f"{name}: the compiled or exported graph calls instance {stem}, "
             f"expected it alive in this process, received none; construct {name}{parameters} before running the graph "
-            f"and keep it alive, as number {number} (from 0) of those with these parameters that the process constructs, "
-            "with this version of tileops; in a fresh process where more have been constructed"
+            f"and keep it alive, as number {number} (from 0) of those with these parameters that the process "
+            "constructs, with this version of tileops; in a fresh process where more have been constructed"
         ) from None
 
 
