@@ -122,9 +122,9 @@ def power(difference, target):
     return T.exp(difference) if target == "float32" else T.exp2(difference * T.float32(LOG2_E))
 
 
-def weight(log, difference):
+def weight(log, difference, target="float32"):
     """An element's weight in a softmax by its `difference` from the greatest, or with `log` the weight's logarithm."""
-    return difference if log else T.exp(difference)
+    return difference if log else power(difference, target)
 
 
 def part(log, value, total):

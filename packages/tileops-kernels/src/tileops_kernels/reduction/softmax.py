@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -24,6 +23,7 @@ from tileops_kernels.reduction.launches import (
     bare,
     columns_view,
     rows_view,
+    slices,
     spelled,
     vector_width,
 )
@@ -147,7 +147,7 @@ class SoftmaxKernel(_SoftmaxKernel):
         y = torch.empty(x.shape, dtype=self.call.result, device=x.device)
         if x.numel() == 0:
             return y
-        outer, reduced, inner = _slices(x, axis)
+        outer, reduced, inner = slices(x.shape, axis)
         with torch.cuda.device(x.device):
             if inner == 1:
                 self._launch_rows(x, y, outer, reduced)
@@ -208,7 +208,7 @@ class SoftmaxCPUKernel(_SoftmaxKernel):
         y = torch.empty(x.shape, dtype=self.call.result, device=x.device)
         if x.numel() == 0:
             return y
-        outer, reduced, inner = _slices(x, axis)
+        outer, reduced, inner = slices(x.shape, axis)
         run = self._loaded.get(inner == 1) or self._load(rows=inner == 1)
         sizes = (outer, reduced) if inner == 1 else (inner, outer, reduced)
         run(x.data_ptr(), y.data_ptr(), *sizes, torch.get_num_threads())
@@ -218,12 +218,6 @@ class SoftmaxCPUKernel(_SoftmaxKernel):
         run = cpu.load(self.program(rows=rows), owner=f"{type(self).__name__} for {self.call}")
         self._loaded[rows] = run
         return run
-
-
-def _slices(x: Tensor, axis: int) -> tuple[int, int, int]:
-    """The shape of x as `[outer, reduced, inner]` about one axis."""
-    shape = x.shape
-    return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
 
 
 SOFTMAX_KERNELS: Mapping[str, KernelType] = {"softmax": SoftmaxKernel, "softmax_cpu": SoftmaxCPUKernel}

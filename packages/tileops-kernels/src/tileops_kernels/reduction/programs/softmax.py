@@ -7,13 +7,8 @@ infinity gives NaN.
 
 import tilelang.language as T  # noqa: N812
 
-from tileops_kernels.macros.combining import LOWEST, dealt, power, widened
+from tileops_kernels.macros.combining import LOWEST, dealt, power, weight, widened
 from tileops_kernels.macros.cuda_rows import READ_ONCE, combine_over_lanes, fills_access, read_once, warps_of
-
-
-def weight(log, difference, target):
-    """An element's weight by its `difference` from the greatest, or with `log` the weight's logarithm."""
-    return difference if log else power(difference, target)
 
 
 def weight_of(log, value, target):
