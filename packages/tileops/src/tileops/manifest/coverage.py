@@ -234,7 +234,6 @@ def is_callable(entry: OpEntry) -> bool:
     items = [item for shape in shapes for item in shape.items]
     kinds = [*signature.forall.values(), *(parameter.kind for parameter in signature.parameters)]
     unknown = signature.lost or any(isinstance(kind, UnknownKind) for kind in kinds)
-    unknown = unknown or len(set(map(frozenset, signature.dtype_combos))) > 1
     return not unknown and all(formula.known for formula in formulas) and all(map(is_known, items))
 
 

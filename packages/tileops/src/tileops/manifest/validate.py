@@ -76,7 +76,7 @@ def _plan(entry: OpEntry, sound: OpEntry, problems: list[Problem]) -> SignatureP
         return None
     rules = tuple(rule if rule.known else Formula("True", Literal(value=True)) for rule in sound.signature.shape_rules)
     cost = _known_cost(sound.roofline)
-    if not problems and (rules, cost) == (entry.signature.shape_rules, entry.roofline):
+    if not problems and sound is entry and (rules, cost) == (entry.signature.shape_rules, entry.roofline):
         return build_plan(entry)
     signature = msgspec.structs.replace(sound.signature, shape_rules=rules)
     digest = f"{entry.digest}-in-part"
