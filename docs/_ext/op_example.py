@@ -18,7 +18,7 @@ from tileops_testing.shapes import rows_for
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tileops.manifest.model import OpEntry
+    from tileops.manifest.model import OpEntry, TensorType
     from tileops.manifest.workloads import WorkloadCase
 
 
@@ -40,7 +40,7 @@ def example_of(entry: OpEntry) -> str:
         *(f"{name} = {_made(name, tensor, contents.get(name))}" for name, tensor in tensors.items()),
         f"op = {entry.name}({', '.join(_parameters(entry, case))})",
         f"{outputs} = op({', '.join(_arguments(case))})",
-        f"print({outputs})",
+        *(_shown(tensor) for tensor in entry.signature.outputs),
     ]
     return "\n".join(lines) + "\n"
 
@@ -57,13 +57,16 @@ def _cases(entry: OpEntry) -> Sequence[WorkloadCase]:
 def output_of(source: str) -> str:
     """Run an example in a namespace of its own and return what it printed."""
     printed = io.StringIO()
-    torch.set_printoptions(threshold=64, edgeitems=2)
-    try:
-        with contextlib.redirect_stdout(printed):
-            exec(compile(source, "<example>", "exec"), {"__name__": "__main__"})  # noqa: S102 - generated here
-    finally:
-        torch.set_printoptions(profile="default")
+    with contextlib.redirect_stdout(printed):
+        exec(compile(source, "<example>", "exec"), {"__name__": "__main__"})  # noqa: S102 - generated here
     return printed.getvalue()
+
+
+def _shown(output: TensorType) -> str:
+    """Return the line that prints an output: its shape and its first elements."""
+    if output.nullable is not None:
+        return f"print({output.name})"
+    return f"print(tuple({output.name}.shape), {output.name}.flatten()[:4])"
 
 
 def _parameters(entry: OpEntry, case: WorkloadCase) -> Iterator[str]:

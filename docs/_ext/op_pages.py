@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import source_pages
 from docutils import nodes
 from op_sections import index_of, page_of
 from sphinx.util.docutils import SphinxDirective
@@ -12,11 +13,17 @@ from sphinx.util.docutils import SphinxDirective
 from tileops.manifest import registry
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from op_sections import Section
     from sphinx.application import Sphinx
     from sphinx.util.typing import ExtensionMetadata
 
 FOLDER = "ops"
+INTRODUCTION = (
+    "Every implemented op. The page of an op holds its meaning, a runnable example, its signature, the kernel types "
+    "that serve it, where it was tested and what was measured."
+)
 
 
 class OpPage(SphinxDirective):
@@ -26,8 +33,7 @@ class OpPage(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Render the op's entry; whatever it is made from is a dependency of the page."""
-        data = Path(self.env.srcdir) / "data"
-        page = page_of(self.arguments[0], data)
+        page = page_of(self.arguments[0], data_of(self))
         for path in page.made_from:
             self.env.note_dependency(str(path))
         meaning = self.parse_text_to_nodes(page.meaning, allow_section_headings=False)
@@ -43,19 +49,26 @@ class OpPage(SphinxDirective):
 
 
 class OpIndex(SphinxDirective):
-    """A table of the implemented ops of one family: `{op-index} norm`."""
+    """A table of the implemented ops of families: `{op-index} norm`, of all of them without an argument."""
 
-    required_arguments = 1
+    optional_arguments = 1
 
     def run(self) -> list[nodes.Node]:
         """Render the table."""
-        return self.parse_text_to_nodes(index_of(self.arguments[0]), allow_section_headings=False)
+        families = self.arguments or _families()
+        return self.parse_text_to_nodes(index_of(families, data_of(self)), allow_section_headings=False)
+
+
+def data_of(directive: SphinxDirective) -> Path:
+    """Return the folder of committed results."""
+    return Path(directive.env.srcdir) / "data"
 
 
 def write_pages(app: Sphinx) -> None:
     """Write a page with the op directive for each implemented op, an index per family, and remove pages of ops gone."""
     folder = Path(app.srcdir) / FOLDER
-    pages = {folder / "index.md": "# Ops\n\n" + _contents([f"{family}/index" for family in _families()])}
+    families = _contents([f"{family}/index" for family in _families()], hidden=True)
+    pages = {folder / "index.md": f"# Ops\n\n{INTRODUCTION}\n\n```{{op-index}}\n```\n\n{families}"}
     for family in _families():
         names = _implemented(family)
         table = f"```{{op-index}} {family}\n```"
@@ -83,9 +96,18 @@ def _implemented(family: str) -> list[str]:
     return sorted(entry.name for entry in registry.default().family(family) if entry.status == "implemented")
 
 
+def add_filters(app: Sphinx, page: str, _: str, __: dict[str, Any], ___: nodes.document | None) -> None:
+    """Give the index of all ops the script that filters its table."""
+    if page == f"{FOLDER}/index":
+        app.add_js_file("ops.js", loading_method="defer")
+
+
 def setup(app: Sphinx) -> ExtensionMetadata:
     """Register the directives, and the pages that use them."""
     app.add_directive("op", OpPage)
     app.add_directive("op-index", OpIndex)
+    app.add_role("source", source_pages.SourceLink())
     app.connect("builder-inited", write_pages)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
+    app.connect("html-collect-pages", source_pages.pages)
+    app.connect("html-page-context", add_filters)
+    return {"version": "2", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ DTYPES = (
     *("uint8", "int8", "int16", "int32", "int64", "bool"),
     UNNAMED,
 )
+OWN_NAME, COPY_NAME = "tileops", "copy"
 
 
 @dataclass(frozen=True)
@@ -26,19 +28,28 @@ class Support:
     introduction: str
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]
+    on_cuda: bool
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One case as it was timed: the op, a copy of as many bytes and the fastest peer, in seconds."""
+
+    case: str
+    seconds: float
+    copy: float
+    peer: str
+    peer_seconds: float | None
 
 
 @dataclass(frozen=True)
 class Times:
-    """Measured times of an op's cases: further columns of its table of workloads."""
+    """The timed cases of an op on one device."""
 
-    introduction: str = ""
-    headings: Sequence[str] = ()
-    by_case: Mapping[str, Sequence[str]] = field(default_factory=dict)
-
-    def of(self, case: str) -> Sequence[str]:
-        """Return the columns of one case."""
-        return self.by_case.get(case, [""] * len(self.headings))
+    device: str
+    device_name: str
+    circumstances: str
+    cases: tuple[Timed, ...]
 
 
 def support_of(name: str, data: Path) -> Support | None:
@@ -46,8 +57,8 @@ def support_of(name: str, data: Path) -> Support | None:
     counts: dict[tuple[str, str], dict[str, list[int]]] = defaultdict(lambda: {suite: [0, 0] for suite in SUITES})
     taken = []
     for results in _results(data):
-        rows = [row for row in results.get("rows", ()) if row.get("op") == name]
-        if results.get("suite") not in SUITES or not rows:
+        rows = _rows(name, results)
+        if not rows:
             continue
         taken.append(_circumstances(results))
         for row in rows:
@@ -58,51 +69,70 @@ def support_of(name: str, data: Path) -> Support | None:
     if not counts:
         return None
     ordered = sorted(counts.items(), key=lambda item: (item[0][1], DTYPES.index(item[0][0])))
-    rows = [
+    shown = [
         [dtype, device, *(_outcome(suite, device, *found[suite]) for suite in SUITES)]
         for (dtype, device), found in ordered
     ]
     return Support(
         "Cases that passed, of those that were run. " + " ".join(dict.fromkeys(taken)),
         ["dtype", "device", *SUITES.values()],
-        rows,
+        shown,
+        any(device.endswith("(CUDA)") for _, device in counts),
     )
 
 
-def times_of(name: str, data: Path) -> Times:
-    """Return the measured times of an op's cases, those on CUDA where there are any; empty when none are committed."""
-    runs = [results for results in _results(data) if _measured(name, results)]
-    if not runs:
-        return Times()
-    taken = min(runs, key=lambda results: not str(results["device"]).startswith("cuda"))
-    by_case = {}
-    for result in _measured(name, taken):
-        own = next(found for found in result["measurements"] if found["name"] == "tileops")
-        share, ratio = own["share_of_copy"], own["ratio_to_best_peer"]
-        compared = "" if ratio is None else f"{ratio:.2f}"
-        by_case[result["case"]] = [f"{own['seconds'] * 1e6:.1f}", _bar(share), compared]
-    return Times(
-        "Time per call; its rate against that of a copy of as many bytes; its time over that of the fastest peer. "
-        + _circumstances(taken),
-        ["µs", "of copy", "to best peer"],
-        by_case,
+def tested_on(name: str, data: Path) -> list[str]:
+    """Return the devices on which cases of an op were run, by name."""
+    found = {
+        results["device_name"] if str(results["device"]).startswith("cuda") else str(results["device"]).upper()
+        for results in _results(data)
+        if any(row["outcome"] != "not run" for row in _rows(name, results))
+    }
+    return sorted(found)
+
+
+def times_of(name: str, data: Path) -> list[Times]:
+    """Return the measured times of an op, on CUDA first; of several files for one device, that with the most cases."""
+    by_device: dict[str, Times] = {}
+    for results in _results(data):
+        measured = [found for found in results.get("results", ()) if found["op"] == name and "measurements" in found]
+        if not measured:
+            continue
+        device = _device(results)
+        if device not in by_device or len(measured) > len(by_device[device].cases):
+            cases = tuple(_timed(found["case"], found["measurements"]) for found in measured)
+            by_device[device] = Times(device, str(results["device_name"]), _circumstances(results), cases)
+    return sorted(by_device.values(), key=lambda times: not times.device.endswith("(CUDA)"))
+
+
+def _timed(case: str, measurements: Sequence[Mapping[str, Any]]) -> Timed:
+    own = next(found for found in measurements if found["name"] == OWN_NAME)
+    peers = [found for found in measurements if found["name"] not in {OWN_NAME, COPY_NAME}]
+    best = min(peers, key=lambda found: float(found["seconds"]), default=None)
+    return Timed(
+        case,
+        own["seconds"],
+        own["seconds"] * own["share_of_copy"],
+        "" if best is None else best["name"],
+        None if best is None else best["seconds"],
     )
 
 
-def _results(data: Path) -> Iterator[dict[str, Any]]:
+def _results(data: Path) -> Iterator[Mapping[str, Any]]:
     for path in sorted(data.glob("*.json")):
-        yield json.loads(path.read_text())
+        yield _read(path, path.stat().st_mtime_ns)
 
 
-def _measured(name: str, results: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the timed cases of an op in one file of results."""
-    return [result for result in results.get("results", ()) if result["op"] == name and "measurements" in result]
+@functools.cache
+def _read(path: Path, _: int) -> Mapping[str, Any]:
+    """Return the content of a file, read once for each time that it was written."""
+    content: Mapping[str, Any] = json.loads(path.read_text())
+    return content
 
 
-def _bar(share: float) -> str:
-    """Return a number with a bar of its length, 1 being full."""
-    width = round(100 * min(share, 1.0))
-    return f'<span class="bar"><span style="width: {width}%"></span></span> {share:.2f}'
+def _rows(name: str, results: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return what a suite found of an op; nothing where the file is not a suite's."""
+    return [row for row in results.get("rows", ()) if row.get("op") == name] if results.get("suite") in SUITES else []
 
 
 def _outcome(suite: str, device: str, passed: int, run: int) -> str:

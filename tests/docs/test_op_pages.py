@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from op_sections import Page, index_of, page_of
 
+from tests.docs.pages import ROOT
 from tileops.manifest import registry
 from tileops.norm import RMSNormFwdOp
 
@@ -36,18 +37,29 @@ def write(folder: Path, name: str, content: dict[str, object]) -> None:
 
 
 def test_sections_stand_in_order(page: Page) -> None:
-    """The meaning comes first, then example, signature, kernel types, workloads, operators, sources."""
+    """The meaning comes first, then each section in its place, also without results."""
     assert page.meaning.startswith("`y = x * rsqrt(mean(x ** 2) + eps) * weight`")
-    expected = ["Example", "Signature", "Kernel types", "Workloads", "Compiled operators", "Sources"]
+    middle = ["Kernel types", "Support", "Workloads", "Measured"]
+    expected = ["Example", "Signature", *middle, "Compiled operators", "Sources"]
     assert [section.title for section in page.sections] == expected
+
+
+def test_a_page_without_results_says_so(page: Page, tmp_path: Path) -> None:
+    """An op that no suite has run on a device, or on a CUDA device, says so, and so does one that was not measured."""
+    assert "Not run on any device yet" in text_of(page, "Support")
+    assert "Not measured on a CUDA device yet" in text_of(page, "Measured")
+    rows = [{"op": "RMSNormFwdOp", "case": "a-float16", "outcome": "passed"}]
+    write(tmp_path, "eager-cpu.json", {"suite": "eager", "device": "cpu", "rows": rows})
+    support = text_of(page_of("RMSNormFwdOp", tmp_path), "Support")
+    assert "Not run on a CUDA device yet" in support
+    assert "* - float16\n  - CPU\n  - 1 of 1\n  - not run\n  - needs CUDA\n" in support
 
 
 def test_the_example_shows_what_it_printed(page: Page) -> None:
     """The example constructs and calls the op, and its output follows it."""
     example = text_of(page, "Example")
-    assert (
-        "op = RMSNormFwdOp(normalized_shape=(4096,))\ny = op(x, weight)\nprint(y)\n```\n\n```text\ntensor([[" in example
-    )
+    call = "op = RMSNormFwdOp(normalized_shape=(4096,))\ny = op(x, weight)\nprint(tuple(y.shape), y.flatten()[:4])\n"
+    assert f"{call}```\n\n```text\n(1, 4096) tensor([" in example
 
 
 def test_the_signature_types_every_name(page: Page) -> None:
@@ -67,11 +79,44 @@ def test_every_kernel_type_is_listed(page: Page) -> None:
 
 
 def test_every_workload_has_its_cost(page: Page) -> None:
-    """Each case of the manifest has a row with its inputs, arithmetic and traffic."""
+    """Each case of the manifest has a row with its bound, arithmetic, traffic and inputs."""
     workloads = text_of(page, "Workloads")
     assert [case.id for case in registry.cases("RMSNormFwdOp") if f"* - {case.id}\n" not in workloads] == []
-    row = "* - llama-8b-decode-float32\n  - x float32 [1, 4096], weight float32 [4096]\n  - 0.0164\n  - 0.0492\n"
-    assert row in workloads
+    row = "* - llama-8b-decode-float32\n  - memory, 0.0117 µs\n  - 0.0164\n  - 0.0492\n  - 0.33\n"
+    assert f"{row}  - x float32 [1, 4096], weight float32 [4096]\n" in workloads
+
+
+def test_a_product_of_large_matrices_is_bound_by_arithmetic() -> None:
+    """The bound is that of the slower of memory and arithmetic."""
+    workloads = text_of(page_of("GemmFwdOp", Path("nowhere")), "Workloads")
+    assert "* - deepseek-v3-prefill-4096x7168-bfloat16\n  - arithmetic, 304 µs\n" in workloads
+    assert "* - decode-1-float16\n  - memory, 7.99 µs\n" in workloads
+
+
+def test_shapes_by_cases_are_said_in_words() -> None:
+    """A type family is spelled out, and an input's condition and effects are told with what decides them."""
+    gemm = text_of(page_of("GemmFwdOp", Path("nowhere")), "Signature")
+    assert "`Mat[transposed, rows, columns]` is `[rows, columns]` where `transposed` is `False` and `[columns" in gemm
+    batch_norm = text_of(page_of("BatchNormFwdOp", Path("nowhere")), "Signature")
+    assert "- `running_var` is passed exactly where `present(running_mean)`." in batch_norm
+    assert "  - written where `training`\n" in batch_norm
+
+
+def test_kernel_types_are_ranked_within_their_interface() -> None:
+    """An op with several interfaces names each kernel type's, and ranks it among that interface's alone."""
+    listed = text_of(page_of("BatchNormFwdOp", Path("nowhere")), "Kernel types")
+    assert "* - `batch_norm_train_cpu`\n  - `batch_norm_train`\n  - cpu\n" in listed
+    assert "serves what the others refuse" not in listed
+
+
+def test_sources_are_linked_with_their_lines(page: Page) -> None:
+    """Entry, class, each kernel type and reference are links to the line where they stand."""
+    listed = text_of(page, "Sources")
+    files = [line.partition("{source}`")[2].rstrip("`") for line in listed.splitlines() if "{source}" in line]
+    assert len(files) == 3 + len(RMSNormFwdOp.kernel_types)
+    for file, _, line in (found.rpartition(":") for found in files):
+        text = (ROOT / file).read_text().splitlines()[int(line) - 1]
+        assert text.startswith(("RMSNormFwdOp:", "class RMSNorm", "def rms_norm_fwd")), f"{file}:{line}"
 
 
 def test_operators_have_their_schemas(page: Page) -> None:
@@ -106,20 +151,32 @@ def test_the_dtype_of_a_case_stands_in_its_name_or_in_its_row(case: str, dtype: 
     assert f"* - {dtype}\n  - NVIDIA H200 (CUDA)\n  - 1 of 1\n" in support
 
 
-def test_measured_times_join_the_workloads(tmp_path: Path) -> None:
-    """A measured case shows its time, its share of a copy and its ratio to the best peer; the others show nothing."""
+def test_measured_times_are_shown_against_the_roofline(tmp_path: Path) -> None:
+    """A measured case shows roofline, time, share and best peer, and is a point of the plot; others are left out."""
     own = {"name": "tileops", "seconds": 12.3e-6, "share_of_copy": 0.97, "ratio_to_best_peer": 0.88}
     peer = {"name": "inductor", "seconds": 14e-6, "share_of_copy": 0.85, "ratio_to_best_peer": None}
     result = {"op": "RMSNormFwdOp", "case": "llama-8b-prefill-float16", "measurements": [peer, own]}
     write(tmp_path, "RMSNormFwdOp-cuda.json", {"results": [result]})
-    workloads = text_of(page_of("RMSNormFwdOp", tmp_path), "Workloads")
+    measured = text_of(page_of("RMSNormFwdOp", tmp_path), "Measured")
     bar = '<span class="bar"><span style="width: 97%"></span></span> 0.97'
-    assert f"[4096]\n  - 12.3\n  - {bar}\n  - 0.88\n  - 33.6\n  - 33.6\n  - 1.00\n" in workloads
-    assert "* - llama-8b-prefill-bfloat16\n" in workloads
+    row = f"* - llama-8b-prefill-float16\n  - 11.9\n  - 12.3\n  - {bar}\n  - inductor 14.0\n  - 0.88\n"
+    assert row in measured
+    assert "<title>llama-8b-prefill-float16: 12.3 µs, roofline 11.9 µs</title>" in measured
+    assert "llama-8b-prefill-bfloat16" not in measured
+    assert "Not measured" not in measured
 
 
 def test_a_family_s_index_lists_its_ops() -> None:
-    """The index of a family has a row per implemented op: link, meaning, dtypes."""
-    index = index_of("norm")
+    """The index of a family has a row per implemented op: link, meaning, dtypes, devices, where it was tested."""
+    index = index_of(["norm"], Path("nowhere"))
     assert "* - [RMSNormFwdOp](RMSNormFwdOp.md)\n  - `y = x * rsqrt(" in index
-    assert "  - float16, bfloat16 and float32\n" in index
+    assert "  - float16, bfloat16, float32\n  - cpu, cuda\n  - no device yet\n" in index
+
+
+def test_the_index_of_all_ops_names_families(tmp_path: Path) -> None:
+    """The index of all ops links into families; a composite runs where its stages do."""
+    rows = [{"op": "MoEExpertMLPFwdOp", "case": "a-float16", "outcome": "passed"}]
+    write(tmp_path, "eager-cuda.json", {"suite": "eager", "rows": rows})
+    index = index_of(["moe", "norm"], tmp_path)
+    assert "* - [RMSNormFwdOp](norm/RMSNormFwdOp.md)\n  - norm\n" in index
+    assert "  - float16, bfloat16\n  - cpu, cuda\n  - NVIDIA H200\n" in index

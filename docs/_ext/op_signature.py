@@ -1,0 +1,126 @@
+"""An op's signature: a typed table of its names, and in words which calls are accepted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from op_class import paragraphs
+from tables import code, in_words, table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tileops.manifest.kinds import Kind
+    from tileops.manifest.model import Constructor, Formula, OpEntry, Parameter, Signature, TensorType
+    from tileops.op.base import Op
+
+
+def signature_of(entry: OpEntry, op: type[Op]) -> Iterator[str]:
+    """Yield the table, what a call must satisfy, and what the class's docstring says beyond its first paragraph."""
+    signature = entry.signature
+    rows = [
+        [code(parameter.name), "parameter", code(str(parameter.kind)), "", _default(parameter), ""]
+        for parameter in signature.parameters
+        if parameter.tensor is None
+    ]
+    tensors = [
+        *((parameter.tensor, "parameter") for parameter in signature.parameters if parameter.tensor is not None),
+        *((tensor, "input") for tensor in signature.inputs),
+        *((tensor, "output") for tensor in signature.outputs),
+    ]
+    rows += [
+        [code(t.name), role, code(t.dtype.text), code(t.shape.text), code("None") if t.is_optional else "", _effects(t)]
+        for t, role in tensors
+    ]
+    yield table(["name", "is", "dtype or type", "shape", "default", "effects"], rows)
+    yield "Accepted are calls that satisfy all of this; others raise before a kernel runs."
+    yield "\n".join(f"- {line}" for line in _accepted(entry))
+    yield from paragraphs(op)[1:]
+
+
+def _default(parameter: Parameter) -> str:
+    return "required" if parameter.required else code(repr(parameter.default))
+
+
+def _effects(tensor: TensorType) -> str:
+    marks = {
+        f"written{_where(tensor.mutated)}": tensor.mutated is not False,
+        "old contents not read": tensor.write_only,
+        "contiguous": tensor.contiguous,
+        f"on {tensor.device}": tensor.device is not None,
+        f"is `{tensor.alias}` where that is written": tensor.alias is not None,
+        "may be given as `out=`": tensor.buffer is not None,
+        f"None{_where(tensor.nullable, 'unless')}": tensor.nullable is not None,
+    }
+    return ", ".join(mark for mark, there in marks.items() if there)
+
+
+def _where(condition: bool | Formula | None, word: str = "where") -> str:
+    return f" {word} `{condition.text}`" if condition is not None and not isinstance(condition, bool) else ""
+
+
+def _accepted(entry: OpEntry) -> Iterator[str]:
+    """Yield in words what a call must satisfy."""
+    signature = entry.signature
+    axes = [name for name, kind in signature.forall.items() if str(kind) == "Dim"]
+    if axes:
+        yield f"{in_words([f'`{name}`' for name in axes], 'and')}: any length."
+    for name, kind in signature.forall.items():
+        if name not in axes:
+            yield f"`{name}`: {_kind_in_words(name, kind, entry)}"
+    yield from _families(signature)
+    yield from _sums(signature)
+    yield from _presence(signature)
+    yield from (f"`{name}` is `{formula.text}`." for name, formula in signature.let.items())
+    yield from (f"It must hold that `{rule.text}`." for rule in signature.shape_rules)
+    for tensor in signature.inputs:
+        yield from (
+            f"The contents of `{tensor.name}` must be `{rule.text}`; no call checks them." for rule in tensor.requires
+        )
+    for row in signature.dtype_combos:
+        yield "Together: " + ", ".join(f"`{name}` {dtype}" for name, dtype in row.items()) + "."
+
+
+def _kind_in_words(name: str, kind: Kind, entry: OpEntry) -> str:
+    values = getattr(kind, "values", None)
+    if values is not None:
+        inputs = [f"`{tensor.name}`" for tensor in entry.signature.inputs if tensor.dtype.text == name]
+        shared = f", the same for {in_words(inputs, 'and')}" if len(inputs) > 1 else ""
+        return f"{in_words(list(values), 'or')}{shared}."
+    return "any number of axes of any length, none included." if str(kind) == "Shape" else f"{kind}."
+
+
+def _families(signature: Signature) -> Iterator[str]:
+    """Yield what each shape that is written as an application means: `Mat[t, r, c]` is `[r, c]` where t is False."""
+    for family in signature.families.values():
+        deciding = [formula.text for formula in family.match]
+        cases = [
+            f"`{case.shape.text}` where "
+            + in_words([f"`{name}` is `{value}`" for name, value in zip(deciding, case.when, strict=True)], "and")
+            for case in family.cases
+        ]
+        yield f"`{family.name}[{', '.join(family.parameters)}]` is {in_words(cases, 'and')}."
+
+
+def _sums(signature: Signature) -> Iterator[str]:
+    """Yield the constructors of each sum type that a parameter has."""
+    for parameter in signature.parameters:
+        if (found := signature.sums.get(str(parameter.kind))) is not None:
+            yield f"`{parameter.name}` is {in_words([_constructor(one) for one in found.constructors], 'or')}."
+
+
+def _constructor(constructor: Constructor) -> str:
+    fields = ", ".join(f"{field.name}: {field.kind}" for field in constructor.fields)
+    held = "" if constructor.invariant is None else f" with `{constructor.invariant.text}`"
+    return f"`{constructor.python.rpartition('.')[2]}({fields})`{held} (kind `{constructor.name}`)"
+
+
+def _presence(signature: Signature) -> Iterator[str]:
+    """Yield which inputs may be left out, those without a condition in one sentence."""
+    free = [f"`{tensor.name}`" for tensor in signature.inputs if tensor.optional is True]
+    if free:
+        each = "each " if len(free) > 1 else ""
+        yield f"{in_words(free, 'and')} may {each}be left out, which is the same as passing `None`."
+    for tensor in signature.inputs:
+        if not isinstance(tensor.optional, bool):
+            yield f"`{tensor.name}` is passed exactly where `{tensor.optional.text}`."
