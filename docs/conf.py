@@ -13,10 +13,10 @@ author = "TileOPs contributors"
 copyright = "TileOPs contributors"  # noqa: A001 - Sphinx's name
 release = metadata.version("tileops")
 
-extensions = ["myst_parser", "op_pages"]
+extensions = ["myst_parser", "op_pages", "drawings"]
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
-exclude_patterns = ["_ext", "_static", "data"]
+exclude_patterns = ["_ext", "_static", "data", "drawings"]
 nitpicky = True
 
 html_theme = "furo"
