@@ -31,6 +31,8 @@ ENVIRONMENT: Final = ROOT / ".nox" / f"python{sys.version_info.major}.{sys.versi
 COMPLETE: Final = ENVIRONMENT / "complete"
 PACKAGES: Final = ("packages/tileops-kernels", "packages/tileops", "packages/tileops-testing")
 DOCS: Final = ROOT / "build" / "docs"
+LANGUAGES: Final = ("zh_CN",)
+"""Those that the site is translated into, each a folder of it and a tag of docs/conf.py."""
 IN_PARALLEL: Final = ("-n", str(min(os.cpu_count() or 1, 8)), "--dist", "loadgroup")
 COVERAGE: Final = (
     "tests/testing_kit/test_cases.py::test_every_implemented_op_has_a_reference",
@@ -141,9 +143,14 @@ def check_manifests(session: nox.Session, *options: str) -> None:
 
 
 def build_docs(session: nox.Session) -> None:
-    """Build the site; a warning or an unresolved reference fails it."""
-    strict = ["--fail-on-warning", "--keep-going", "--nitpicky"]
-    run(session, "-m", "sphinx", "--quiet", "--fresh-env", *strict, "docs", str(DOCS))
+    """Build the site in each language; a warning, an unresolved reference or a broken link fails it.
+
+    English comes last: its build checks the links between the languages.
+    """
+    strict = ["--quiet", "--fresh-env", "--fail-on-warning", "--keep-going", "--nitpicky"]
+    for language in LANGUAGES:
+        run(session, "-m", "sphinx", *strict, "--tag", language, "docs", str(DOCS / language))
+    run(session, "-m", "sphinx", *strict, "docs", str(DOCS))
 
 
 def run_suite(session: nox.Session, module: str, *options: str) -> None:
