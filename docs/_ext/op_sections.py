@@ -52,7 +52,7 @@ def page_of(name: str, data: Path) -> Page:
         "Signature": signature_of(entry, op),
         "Stages": _stages(entry),
         "Kernel types": _kernel_types(op),
-        "Support": _support(name, data),
+        "Support": _support(entry, data),
         "Workloads": workloads_of(entry, op),
         "Measured": measurements_of(entry, op, data),
         "Compiled operators": _operators(op),
@@ -145,14 +145,16 @@ def _rank(key: str, types: Mapping[str, KernelType]) -> str:
     return f"comes before {in_words(beaten, 'and')}" if beaten else "serves what the others refuse"
 
 
-def _support(name: str, data: Path) -> Iterator[str]:
-    found = support_of(name, data)
+def _support(entry: OpEntry, data: Path) -> Iterator[str]:
+    found = support_of(entry.name, data)
     if found is None:
         yield ":::{note}\nNot run on any device yet: no results of this op are committed.\n:::"
         return
     if not found.on_cuda:
         yield ":::{note}\nNot run on a CUDA device yet: no results of this op there are committed.\n:::"
     yield found.introduction
+    if not entry.signature.inputs:
+        yield "It takes no tensor, so that it is no node of a compiled graph and the compile suite does not run it."
     yield table(found.headings, found.rows)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -171,6 +172,15 @@ def test_a_family_s_index_lists_its_ops() -> None:
     index = index_of(["norm"], Path("nowhere"))
     assert "* - [RMSNormFwdOp](RMSNormFwdOp.md)\n  - `y = x * rsqrt(" in index
     assert "  - float16, bfloat16, float32\n  - cpu, cuda\n  - no device yet\n" in index
+
+
+def test_the_filters_read_columns_that_the_index_has() -> None:
+    """The script above the table names its columns by their headings."""
+    script = (ROOT / "docs" / "_static" / "ops.js").read_text()
+    named = re.findall(r'\w+: "([^"]+)"', next(line for line in script.splitlines() if "const columns" in line))
+    index = index_of(["moe", "norm"], ROOT / "docs" / "data")
+    assert len(named) == 3
+    assert [name for name in named if f"- {name}\n" not in index.partition("* - [")[0]] == []
 
 
 def test_the_index_of_all_ops_names_families(tmp_path: Path) -> None:
