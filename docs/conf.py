@@ -40,6 +40,7 @@ html_theme = "furo"
 html_title = "TileOPs"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_use_index = False
 html_show_copyright = False
 html_copy_source = False
 html_theme_options = {"navigation_with_keys": True}

@@ -95,7 +95,7 @@ def times_of(name: str, data: Path) -> list[Times]:
     """Return the measured times of an op, on CUDA first; of several files for one device, that with the most cases."""
     by_device: dict[str, Times] = {}
     for results in _results(data):
-        measured = [found for found in results.get("results", ()) if found["op"] == name and "measurements" in found]
+        measured = _measured(name, results)
         if not measured:
             continue
         device = _device(results)
@@ -128,6 +128,11 @@ def _read(path: Path, _: int) -> Mapping[str, Any]:
     """Return the content of a file, read once for each time that it was written."""
     content: Mapping[str, Any] = json.loads(path.read_text())
     return content
+
+
+def _measured(name: str, results: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the timed cases of an op in one file of results."""
+    return [result for result in results.get("results", ()) if result["op"] == name and "measurements" in result]
 
 
 def _rows(name: str, results: Mapping[str, Any]) -> list[Mapping[str, Any]]:

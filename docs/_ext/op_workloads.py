@@ -95,7 +95,7 @@ def _measured(times: Times, works: dict[str, Work]) -> Iterator[str]:
     )
     yield f"```{{raw}} html\n{plot_of(points, times.device)}\n```"
     headings = ["case", "roofline, µs", "measured, µs", "of the roofline", "best peer, µs", "to best peer"]
-    yield table(headings, rows, name="measures")
+    yield table(headings, rows, name="times")
 
 
 def _row(timed: Timed, least: float) -> list[str]:
