@@ -17,7 +17,7 @@ _COUNTED = 2**31 - 2**20
 
 
 class MaxPool2dFwdOp(Op):
-    """The maximum of each window of each `[H, W]` plane of `[N, C, H, W]`.
+    """`output[n, c, i, j] = max(input[n, c, window(i, j)])`: the maximum of each window of each `[H, W]` plane.
 
     input: float16, bfloat16 or float32, any layout. Returns a new contiguous `[N, C, H_out, W_out]` tensor of the same
     dtype, with torch's output extents. Padding counts as -inf, and so does a window that holds no element; a window

@@ -39,7 +39,7 @@ class ArgReduceOp(Op):
 
 
 class ArgmaxFwdOp(ArgReduceOp):
-    """Where the greatest element of an axis stands, or of a whole tensor.
+    """`y = argmax(x, dim)`: where the greatest element of an axis stands, or of a whole tensor.
 
     x: any shape and layout; float16, bfloat16 or float32. Returns a new contiguous tensor of int64 without the axis, or
     with length one there. Where several elements are the greatest it is the first of them, and where one is NaN the
@@ -59,7 +59,7 @@ class ArgmaxFwdOp(ArgReduceOp):
 
 
 class ArgminFwdOp(ArgReduceOp):
-    """Where the least element of an axis stands, or of a whole tensor.
+    """`y = argmin(x, dim)`: where the least element of an axis stands, or of a whole tensor.
 
     x: any shape and layout; float16, bfloat16 or float32. Returns a new contiguous tensor of int64 without the axis, or
     with length one there. Where several elements are the least it is the first of them, and where one is NaN the first

@@ -11,7 +11,7 @@ from tileops.reduction.base import ReduceOp, Reduction
 
 
 class SumFwdOp(ReduceOp):
-    """The sum of the elements of some axes.
+    """`y = sum(x over dim)`: the sum of the elements of some axes.
 
     x: any shape and layout; float16, bfloat16, float32, bool or an integer dtype. Returns a new contiguous tensor
     without the reduced axes, or with each of length one. Its dtype is `dtype`, else that of floating-point x, and int64
@@ -31,7 +31,7 @@ class SumFwdOp(ReduceOp):
 
 
 class ProdFwdOp(ReduceOp):
-    """The product of the elements of one axis.
+    """`y = prod(x over dim)`: the product of the elements of one axis.
 
     x: any shape and layout; float16, bfloat16, float32, bool or an integer dtype. Returns a new contiguous tensor
     without the reduced axis, or with length one there. Its dtype is `dtype`, else that of floating-point x, and int64
@@ -55,7 +55,7 @@ class ProdFwdOp(ReduceOp):
 
 
 class MeanFwdOp(ReduceOp):
-    """The mean of the elements of some axes.
+    """`y = sum(x over dim) / count`: the mean of the elements of some axes.
 
     x: any shape and layout; float16, bfloat16 or float32, or with `dtype` also bool or an integer dtype. Returns a new
     contiguous tensor without the reduced axes, or with each of length one, in `dtype`, else in x's dtype. Elements are
@@ -88,7 +88,7 @@ class ExtremeOp(ReduceOp):
 
 
 class AmaxFwdOp(ExtremeOp):
-    """The greatest of the elements of some axes.
+    """`y = max(x over dim)`: the greatest of the elements of some axes.
 
     x: any shape and layout; float16, bfloat16, float32, bool or an integer dtype. Returns a new contiguous tensor of
     x's dtype without the reduced axes, or with each of length one. Where one of the elements is NaN, the result is NaN.
@@ -106,7 +106,7 @@ class AmaxFwdOp(ExtremeOp):
 
 
 class AminFwdOp(ExtremeOp):
-    """The least of the elements of some axes.
+    """`y = min(x over dim)`: the least of the elements of some axes.
 
     x: any shape and layout; float16, bfloat16, float32, bool or an integer dtype. Returns a new contiguous tensor of
     x's dtype without the reduced axes, or with each of length one. Where one of the elements is NaN, the result is NaN.
@@ -139,7 +139,7 @@ class TruthOp(ReduceOp):
 
 
 class AllFwdOp(TruthOp):
-    """Whether no element of some axes is zero.
+    """`y = all(x != 0 over dim)`: whether no element of some axes is zero.
 
     x: any shape and layout; float16, bfloat16, float32, bool, int32 or int64. Returns a new contiguous tensor of bool
     without the reduced axes, or with each of length one. NaN is not zero. All of nothing is True.
@@ -157,7 +157,7 @@ class AllFwdOp(TruthOp):
 
 
 class AnyFwdOp(TruthOp):
-    """Whether an element of some axes is not zero.
+    """`y = any(x != 0 over dim)`: whether an element of some axes is not zero.
 
     x: any shape and layout; float16, bfloat16, float32, bool, int32 or int64. Returns a new contiguous tensor of bool
     without the reduced axes, or with each of length one. NaN is not zero. Any of nothing is False.
@@ -175,7 +175,7 @@ class AnyFwdOp(TruthOp):
 
 
 class CountNonzeroFwdOp(ReduceOp):
-    """How many elements of some axes are not zero.
+    """`y = sum(x != 0 over dim)`: how many elements of some axes are not zero.
 
     x: any shape and layout; float16, bfloat16, float32, bool, int32 or int64. Returns a new contiguous tensor of int64
     without the reduced axes. NaN is not zero.
@@ -199,7 +199,7 @@ class CountNonzeroFwdOp(ReduceOp):
 
 
 class VectorNormFwdOp(ReduceOp):
-    """The norm of the vectors that lie along some axes: of order 1, 2 or infinity.
+    """`y = sum(abs(x) ** ord over dim) ** (1 / ord)`: the norm of vectors along some axes, of order 1, 2 or infinity.
 
     x: any shape and layout; float16, bfloat16 or float32. Returns a new contiguous tensor without the reduced axes, or
     with each of length one, in `dtype`, else in x's dtype. Elements are converted to that dtype first; their absolute

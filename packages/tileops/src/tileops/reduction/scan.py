@@ -36,7 +36,7 @@ class ScanOp(Op):
 
 
 class CumsumFwdOp(ScanOp):
-    """The sums of the elements of one axis up to each of them.
+    """`y[i] = sum(x[j] for j <= i)`: the sums of the elements of one axis up to each of them.
 
     x: any shape of at least one axis, any layout; float16, bfloat16, float32, bool or an integer dtype. Returns a new
     contiguous tensor of x's shape, in x's dtype, or int64 where x is not floating-point. Elements are summed in float32
@@ -54,7 +54,7 @@ class CumsumFwdOp(ScanOp):
 
 
 class CumprodFwdOp(ScanOp):
-    """The products of the elements of one axis up to each of them.
+    """`y[i] = prod(x[j] for j <= i)`: the products of the elements of one axis up to each of them.
 
     x: any shape of at least one axis, any layout; float16, bfloat16, float32, bool or an integer dtype. Returns a new
     contiguous tensor of x's shape, in x's dtype, or int64 where x is not floating-point. Elements are multiplied in

@@ -59,7 +59,7 @@ class OneSpreadOp(SpreadOp):
 
 
 class VarFwdOp(OneSpreadOp):
-    """The variance of the elements of some axes: `sum((x - mean(x))**2) / max(count - correction, 0)`.
+    """`y = sum((x - mean(x)) ** 2) / max(count - correction, 0)`: the variance of the elements of some axes.
 
     x: any shape and layout; float16, bfloat16 or float32. Returns a new contiguous tensor of x's dtype without the
     reduced axes, or with each of length one. Squares are those of differences from the mean, formed in float32 of
@@ -81,7 +81,7 @@ class VarFwdOp(OneSpreadOp):
 
 
 class StdFwdOp(OneSpreadOp):
-    """The standard deviation of the elements of some axes: the square root of what `VarFwdOp` gives.
+    """`y = sqrt(sum((x - mean(x)) ** 2) / max(count - correction, 0))`: the standard deviation over some axes.
 
     x: any shape and layout; float16, bfloat16 or float32. Returns a new contiguous tensor of x's dtype without the
     reduced axes, or with each of length one. The root is taken in float32 and rounded once. That of nothing is NaN, as
@@ -102,7 +102,7 @@ class StdFwdOp(OneSpreadOp):
 
 
 class VarMeanFwdOp(SpreadOp):
-    """The variance of the elements of some axes, as `VarFwdOp` gives it, and their mean.
+    """`sum((x - mean(x)) ** 2) / max(count - correction, 0)` and `mean(x)`: the variance and the mean over some axes.
 
     x: any shape and layout; float16, bfloat16 or float32. Returns two new contiguous tensors of x's dtype without the
     reduced axes, or with each of length one, formed together in float32 and each rounded once. Both are NaN of nothing.
