@@ -33,11 +33,15 @@ class Support:
 
 @dataclass(frozen=True)
 class Timed:
-    """One case as it was timed: the op, a copy of as many bytes and the fastest peer, in seconds."""
+    """One case as it was timed: the op, a copy of as many bytes and the fastest peer, in seconds.
+
+    `arithmetic` is what its arithmetic takes at the rate of torch's product in the same run, 0 where none was timed.
+    """
 
     case: str
     seconds: float
     copy: float
+    arithmetic: float
     peer: str
     peer_seconds: float | None
 
@@ -100,19 +104,22 @@ def times_of(name: str, data: Path) -> list[Times]:
             continue
         device = _device(results)
         if device not in by_device or len(measured) > len(by_device[device].cases):
-            cases = tuple(_timed(found["case"], found["measurements"]) for found in measured)
+            cases = tuple(_timed(found) for found in measured)
             by_device[device] = Times(device, str(results["device_name"]), _circumstances(results), cases)
     return sorted(by_device.values(), key=lambda times: not times.device.endswith("(CUDA)"))
 
 
-def _timed(case: str, measurements: Sequence[Mapping[str, Any]]) -> Timed:
+def _timed(result: Mapping[str, Any]) -> Timed:
+    measurements = result["measurements"]
+    rate = result.get("product_rate", 0.0)
     own = next(found for found in measurements if found["name"] == OWN_NAME)
     peers = [found for found in measurements if found["name"] not in {OWN_NAME, COPY_NAME}]
     best = min(peers, key=lambda found: float(found["seconds"]), default=None)
     return Timed(
-        case,
+        result["case"],
         own["seconds"],
         own["seconds"] * own["share_of_copy"],
+        result["flops"] / rate if rate else 0.0,
         "" if best is None else best["name"],
         None if best is None else best["seconds"],
     )

@@ -83,15 +83,15 @@ def _measured(times: Times, works: dict[str, Work]) -> Iterator[str]:
     for timed in times.cases:
         if (work := works.get(timed.case)) is None:
             continue
-        least = max(timed.copy, 0.0 if card is None else card.arithmetic(work))
+        stated = 0.0 if card is None else card.arithmetic(work)
+        least = max(timed.copy, timed.arithmetic or stated)
         points.append(Point(timed.case, least, timed.seconds, timed.peer, timed.peer_seconds))
         rows.append(_row(timed, least))
     if not rows:
         return
-    arithmetic = "" if card is None else " or the arithmetic at the card's rate, whichever takes longer"
     yield (
-        f"{times.circumstances} The roofline is the time of a copy of as many bytes in the same run{arithmetic}. "
-        "Below 1, the last column says that the op is faster than the fastest peer."
+        f"{times.circumstances} The roofline is the time of a copy of as many bytes in the same run or, where it is "
+        "known and longer, that of the arithmetic. Below 1, the last column says that the op beats the fastest peer."
     )
     yield f"```{{raw}} html\n{plot_of(points, times.device)}\n```"
     headings = ["case", "roofline, µs", "measured, µs", "of the roofline", "best peer, µs", "to best peer"]

@@ -167,6 +167,18 @@ def test_measured_times_are_shown_against_the_roofline(tmp_path: Path) -> None:
     assert "Not measured" not in measured
 
 
+@pytest.mark.parametrize(
+    ("product", "least"), [({}, "304"), ({"product_rate": 481.036e12, "flops": 240518168576}, "500")]
+)
+def test_a_product_is_held_to_its_arithmetic(product: dict[str, float], least: str, tmp_path: Path) -> None:
+    """Where a product was timed in the same run its rate counts, else the card's."""
+    own = {"name": "tileops", "seconds": 600e-6, "share_of_copy": 0.1, "ratio_to_best_peer": None}
+    result = {"op": "GemmFwdOp", "case": "deepseek-v3-prefill-4096x7168-bfloat16", "measurements": [own], **product}
+    write(tmp_path, "GemmFwdOp-cuda.json", {"results": [result]})
+    measured = text_of(page_of("GemmFwdOp", tmp_path), "Measured")
+    assert f"* - deepseek-v3-prefill-4096x7168-bfloat16\n  - {least}\n  - 600\n" in measured
+
+
 def test_a_family_s_index_lists_its_ops() -> None:
     """The index of a family has a row per implemented op: link, meaning, dtypes, devices, where it was tested."""
     index = index_of(["norm"], Path("nowhere"))
