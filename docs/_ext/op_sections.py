@@ -155,7 +155,7 @@ def _support(entry: OpEntry, data: Path) -> Iterator[str]:
     yield found.introduction
     if not entry.signature.inputs:
         yield "It takes no tensor, so that it is no node of a compiled graph and the compile suite does not run it."
-    yield table(found.headings, found.rows)
+    yield table(found.headings, found.rows, name="support")
 
 
 def _operators(op: type[Op]) -> Iterator[str]:
