@@ -155,6 +155,19 @@ def test_a_builder_that_refuses_is_caught(backends: Discovery) -> None:
     assert "-two-axes-bfloat16: acme: no bfloat16" in found
 
 
+def test_a_builder_that_ignores_a_parameter_is_caught(backends: Discovery) -> None:
+    """A target serves every call that the signature allows."""
+
+    def build(x: TensorSpec, *, dim: int | None, dtype: torch.dtype | None) -> TargetKernel:
+        return target.build_softmax(x, dim=dim, dtype=None)
+
+    backends.load().register_kernel_builder("SoftmaxFwdOp", "acme", build)
+    found = caught_in(backends, lambda op: labelled(op, "odd-rows-float32", "narrower-float32"))
+
+    assert found.splitlines()[0] == "target acme on cpu: 1 of 7 findings failed"
+    assert "-narrower-float32: SoftmaxFwdOp: y: expected float16 [4, 16] on cpu, contiguous, received float32" in found
+
+
 def test_what_a_kernel_raises_comes_through(backends: Discovery) -> None:
     """With a note that names the target and the case."""
     serve(backends, lambda kernel, x, w: 1 // 0)
