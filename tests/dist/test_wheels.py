@@ -112,7 +112,7 @@ class Environment:
         """A copy of what the guides' commands read of this tree, made on the first request."""
         folder = self.folder / "clone"
         if not folder.exists():
-            unwanted = shutil.ignore_patterns("__pycache__", "build", "dist")
+            unwanted = shutil.ignore_patterns("__pycache__")
             for place in ("packages", "manifests", "docs/examples"):
                 shutil.copytree(ROOT / place, folder / place, symlinks=True, ignore=unwanted)
             shutil.copy(ROOT / "constraints.txt", folder)
