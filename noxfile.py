@@ -110,7 +110,7 @@ def cross_compile(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def dist(session: nox.Session) -> None:
-    """Build the three wheels and use each in an empty environment, outside this tree."""
+    """Build the three wheels, use each in an empty environment outside this tree, and run the guides' examples."""
     run(session, "-m", "pytest", "tests/dist", *session.posargs)
 
 
