@@ -34,6 +34,12 @@ DOCS: Final = ROOT / "build" / "docs"
 LANGUAGES: Final = ("zh_CN",)
 """Those that the site is translated into, each a folder of it and a tag of docs/conf.py."""
 IN_PARALLEL: Final = ("-n", str(min(os.cpu_count() or 1, 8)), "--dist", "loadgroup")
+LINT_IMPORTS: Final = """
+import sys
+sys.path[:0] = ["docs/examples/backend/src", "docs/examples/downstream/src"]
+from importlinter.cli import lint_imports_command
+lint_imports_command()
+"""
 COVERAGE: Final = (
     "tests/testing_kit/test_cases.py::test_every_implemented_op_has_a_reference",
     "tests/compile_contract.py::test_every_op_with_a_boundary_is_registered",
@@ -106,7 +112,7 @@ def cross_compile(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def dist(session: nox.Session) -> None:
-    """Build the three wheels and use each in an empty environment, outside this tree."""
+    """Build the three wheels, use each in an empty environment outside this tree, and run the guides' examples."""
     run(session, "-m", "pytest", "tests/dist", *session.posargs)
 
 
@@ -127,7 +133,7 @@ def check_style(session: nox.Session, *, fix: bool = False) -> None:
     """Run the linters; with `fix`, let those that can mend what they find."""
     run(session, "-m", "ruff", "check", *(["--fix"] if fix else []))
     run(session, "-m", "ruff", "format", *([] if fix else ["--check"]))
-    run(session, "-c", "from importlinter.cli import lint_imports_command; lint_imports_command()")
+    run(session, "-c", LINT_IMPORTS)
     run(session, "-m", "codespell_lib", *(["--write-changes"] if fix else []))
     run(session, "-m", "yamllint", "--strict", "manifests", ".pre-commit-config.yaml", ".yamllint.yaml")
 

@@ -75,6 +75,11 @@ def sources_of_tests() -> list[Source]:
     return [Source(path) for path in sorted((ROOT / "tests").rglob("*.py")) if "must_fail" not in path.parts]
 
 
+def sources_of_examples() -> list[Source]:
+    """Return the modules of the example projects that guides walk through."""
+    return [Source(path) for path in sorted((ROOT / "docs" / "examples").rglob("*.py"))]
+
+
 def exceptions(rule: str) -> dict[str, int]:
     """Return the limits that hold in place of `rule`'s ordinary one, by place."""
     entries = tomllib.loads((Path(__file__).parent / "exceptions.toml").read_text())[rule]

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.architecture.sources import PACKAGES, Source, all_sources, package_sources
+from tests.architecture.sources import PACKAGES, Source, all_sources, package_sources, sources_of_examples
 
 KERNELS = PACKAGES["tileops_kernels"]
 
@@ -23,7 +23,7 @@ def test_tilelang_is_imported_by_builds_and_programs_only() -> None:
     """Nothing outside build/, programs/ and macros/ names TileLang in an import."""
     wrong = [
         source.place
-        for source in all_sources()
+        for source in [*all_sources(), *sources_of_examples()]
         if not source.holds_programs and not source.path.is_relative_to(KERNELS / "build")
         if imports_of(source, "tilelang")
     ]
@@ -34,7 +34,7 @@ def test_programs_know_tilelang_alone() -> None:
     """A program or macro module imports no torch, and has no postponed annotations: they break captured sizes."""
     wrong = [
         source.place
-        for source in package_sources("tileops_kernels")
+        for source in [*package_sources("tileops_kernels"), *sources_of_examples()]
         if source.holds_programs
         if imports_of(source, "torch") or imports_of(source, "__future__")
     ]
@@ -45,7 +45,7 @@ def test_programs_are_imported_late() -> None:
     """No module outside programs/ and macros/ imports TileLang, a program or a macro at its top level."""
     wrong = [
         source.place
-        for source in package_sources("tileops_kernels")
+        for source in [*package_sources("tileops_kernels"), *sources_of_examples()]
         if not source.holds_programs
         for name in source.imports(within_functions=False)
         if name.split(".")[0] == "tilelang" or {"programs", "macros"} & set(name.split("."))

@@ -16,6 +16,7 @@ from tests.architecture.sources import (
     lines,
     package_sources,
     parameters,
+    sources_of_examples,
     sources_of_tests,
 )
 from tileops.manifest import registry
@@ -43,7 +44,7 @@ def check_limit(rule: str, sizes: Iterable[tuple[str, int, int]]) -> None:
 
 def test_modules_read_in_one_sitting() -> None:
     """A module has at most 400 lines."""
-    sources = [*all_sources(), *sources_of_tests()]
+    sources = [*all_sources(), *sources_of_examples(), *sources_of_tests()]
     check_limit("module_lines", [(s.place, len(s.text.splitlines()), MODULE_LINES) for s in sources])
 
 
@@ -53,7 +54,7 @@ def test_functions_fit_a_screen() -> None:
         "function_lines",
         [
             (place, lines(function), PROGRAM_LINES if source.holds_programs else HOST_FUNCTION_LINES)
-            for source in all_sources()
+            for source in [*all_sources(), *sources_of_examples()]
             for place, function in source.functions()
         ],
     )
@@ -75,7 +76,7 @@ def test_calls_stay_readable() -> None:
 def test_modules_say_what_they_are() -> None:
     """Each module begins with a docstring whose first line is a whole sentence."""
     wrong = []
-    for source in [*all_sources(), *sources_of_tests()]:
+    for source in [*all_sources(), *sources_of_examples(), *sources_of_tests()]:
         first = (ast.get_docstring(source.tree) or "").split("\n")[0]
         if not re.fullmatch(r"\S.*[.:;,]|\S.*\w", first):
             wrong.append(source.place)
@@ -86,7 +87,7 @@ def test_tests_state_their_rule() -> None:
     """Each test has a docstring: the rule that it checks."""
     wrong = [
         place
-        for source in sources_of_tests()
+        for source in [*sources_of_examples(), *sources_of_tests()]
         for place, function in source.functions()
         if function.name.startswith("test_") and source.path.name.startswith("test_")
         if ast.get_docstring(function) is None

@@ -1,1 +1,1 @@
-"""Backends of other distributions: two that work, and those that fail, installed as distributions of their own."""
+"""Backends of other distributions: the example, and those that fail, installed as distributions of their own."""

@@ -13,6 +13,8 @@ import pytest
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
+EXAMPLES = {"plain_torch": ROOT / "docs/examples/backend"}
+"""Backends that are no test's own; the others lie here under their names."""
 Run: TypeAlias = Callable[..., list[str]]
 """Runs a program with the named backends installed and returns the lines that it prints."""
 
@@ -26,7 +28,13 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]
         target = folder / name
         if name not in done:
             command = ["pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps"]
-            options = ["--no-build-isolation", "--no-compile", "--target", str(target), str(HERE / name)]
+            options = [
+                "--no-build-isolation",
+                "--no-compile",
+                "--target",
+                str(target),
+                str(EXAMPLES.get(name, HERE / name)),
+            ]
             subprocess.run([sys.executable, "-m", *command, *options], check=True, capture_output=True)
             done.add(name)
         return target

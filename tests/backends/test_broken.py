@@ -83,7 +83,7 @@ print(op(torch.full((1, 4), 3.0)).mean().item() > 0.99)
     assert run(RECORDED + program, "rival", "plain_torch") == [
         (
             "rival (tileops-rival 0.2): RegistrationError: builder of RMSNormFwdOp for target 'plain_torch': expected "
-            "one registration, received a second from tileops-rival 0.2 after that of tileops-plain-torch 2.1; remove "
+            "one registration, received a second from tileops-rival 0.2 after that of tileops-plain-torch 0.1; remove "
             "one of the two, or choose another name"
         ),
         "1 ('plain_torch', 'reference')",

@@ -1,21 +1,27 @@
 """Each package as a user gets it: its wheel, in an environment that holds nothing else, outside this tree.
 
 One environment serves the whole module and is deleted after it: the kernels go in first and are used alone, then the
-ops, then the testing kit. Only that order makes sense, so the tests stand in it.
+ops, then the testing kit. Only that order makes sense, so the tests stand in it. The commands of two guides are run as
+they stand, in a copy of what they need of a clone.
 """
 
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+
+from tests.docs.pages import Block, blocks_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("tileops-kernels", "tileops", "tileops-testing")
@@ -48,6 +54,26 @@ print(RMSNormFwdOp.compile_op_names)
 """
 
 
+WRONGLY_TYPED = """
+import torch
+from torch import Tensor
+
+from downstream.attention import norm_call
+from tileops_kernels.kernel import Kernel
+from tileops_kernels.norm import LayerNormCall, RMSNormFwdInterface, rms_norm_kernels
+from tileops_kernels.reduction import softmax_kernels
+
+x = torch.ones(2, 64)
+rms_norm_kernels().entry(norm_call(x))(x)
+softmax_kernels().entry(norm_call(x))
+
+
+class WrongKernel(Kernel[LayerNormCall], RMSNormFwdInterface):
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+"""
+
+
 @dataclass(frozen=True)
 class Environment:
     """A virtual environment and an empty folder to work in, both outside this tree."""
@@ -68,19 +94,42 @@ class Environment:
 
     def run(self, *arguments: str) -> str:
         """Run its Python outside the tree and return what it printed."""
-        settings = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-        settings["TILEOPS_CACHE_DIR"] = str(self.folder / "cache")
-        result = subprocess.run(
-            [str(self.python), *arguments],
-            cwd=self.folder,
-            env=settings,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=800,
-        )
+        result = self.try_to_run([str(self.python), *arguments], self.folder)
         assert result.returncode == 0, result.stdout + result.stderr
         return result.stdout
+
+    def try_to_run(self, command: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
+        """Run a command in a folder, with none of this process's own Python settings."""
+        settings = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+        settings["TILEOPS_CACHE_DIR"] = str(self.folder / "cache")
+        settings["CUDA_VISIBLE_DEVICES"] = ""  # guides show what a CPU gives
+        return subprocess.run(
+            command, cwd=folder, env=settings, capture_output=True, text=True, check=False, timeout=800
+        )
+
+    @property
+    def clone(self) -> Path:
+        """A copy of what the guides' commands read of this tree, made on the first request."""
+        folder = self.folder / "clone"
+        if not folder.exists():
+            unwanted = shutil.ignore_patterns("__pycache__")
+            for place in ("packages", "manifests", "docs/examples"):
+                shutil.copytree(ROOT / place, folder / place, symlinks=True, ignore=unwanted)
+            shutil.copy(ROOT / "constraints.txt", folder)
+        return folder
+
+    def follow(self, guide: Path, commands: Block, *, makes: str = "") -> list[str]:
+        """Run a guide's commands in the clone and return what each printed; this is the environment that one makes."""
+        lines = [shlex.split(line) for line in commands.text.splitlines()]
+        if makes:
+            assert lines.pop(0) == ["python3", "-m", "venv", f"../{makes}"]
+            (self.folder / makes).symlink_to("environment")
+        printed = []
+        for line in lines:
+            result = self.try_to_run([str(self.clone / line[0]), *line[1:]], self.clone)
+            assert result.returncode == 0, f"{guide.name}: {shlex.join(line)}\n{result.stdout}{result.stderr}"
+            printed.append(result.stdout)
+        return printed
 
 
 @pytest.fixture(scope="module")
@@ -138,6 +187,38 @@ def test_kernels_alone(environment: Environment) -> None:
     assert environment.run("-c", RUN_A_KERNEL) == "RMSNormCPUKernel\n"
 
 
+def commands_of(guide: Path) -> list[Block]:
+    """Return a guide's blocks of commands, and check that the text before each says how many they are."""
+    found = [block for block in blocks_of(guide) if block.language == "sh"]
+    for block in found:
+        before = "\n".join(guide.read_text().splitlines()[: block.line - 1]).strip().rpartition("\n\n")[2]
+        count = {2: "two more commands", 3: "three commands"}[len(block.text.splitlines())]
+        assert count in " ".join(before.split()), f"{guide.name}:{block.line}"
+    return found
+
+
+def test_a_project_on_the_kernels_alone(environment: Environment) -> None:
+    """The guide's example: installed where tileops is not, it prints what the guide says, and mypy accepts it."""
+    guide = ROOT / "docs/guides/kernels-alone.md"
+    run, check = commands_of(guide)
+    (said,) = [following.text for block, following in pairwise(blocks_of(guide)) if block == run]
+    *_, printed = environment.follow(guide, run, makes="alone")
+    assert printed == said
+    without = environment.try_to_run([str(environment.python), "-c", "import tileops"], environment.folder)
+    assert "ModuleNotFoundError: No module named 'tileops'" in without.stderr
+
+    environment.follow(guide, check)
+    wrong = environment.clone / "docs/examples/downstream/src/downstream/wrong.py"
+    wrong.write_text(WRONGLY_TYPED)
+    refused = environment.try_to_run(
+        [str(environment.clone / word) if "/bin/" in word else word for word in shlex.split(check.text.splitlines()[1])],
+        environment.clone,
+    )
+    wrong.unlink()
+    errors = [line for line in refused.stdout.splitlines() if ": error: " in line]
+    assert [line.rpartition("  ")[2] for line in errors] == ["[call-arg]", "[arg-type]", "[override]"]
+
+
 def test_ops_from_their_wheel(environment: Environment) -> None:
     """With tileops added, an op runs eagerly and compiled, without the testing kit."""
     environment.install("tileops")
@@ -148,3 +229,13 @@ def test_quickstart_outside_the_tree(environment: Environment) -> None:
     """With tileops-testing added, the quickstart runs from the wheels alone."""
     environment.install("tileops-testing")
     assert "tileops::norm_rms_norm_fwd" in environment.run("-m", "tileops_testing.quickstart")
+
+
+def test_a_backend(environment: Environment) -> None:
+    """The guide's example of a backend: installed beside the packages, it passes conformance."""
+    guide = ROOT / "docs/guides/adding-a-backend.md"
+    (commands,) = commands_of(guide)
+    *_, printed = environment.follow(guide, commands, makes="acme")
+    assert " passed in " in printed
+    assert "failed" not in printed
+    assert "skipped" not in printed

@@ -75,7 +75,12 @@ def test_links_to_files_lead_somewhere(page: Path) -> None:
     assert [str(t) for t in targets if not t.exists() and not t.as_posix().startswith(GENERATED)] == []
 
 
-EXCERPTS = [(page, block) for page in PAGES for block in blocks_of(page) if block.language in {"py", "yaml"}]
+EXCERPTS = [
+    (page, block)
+    for page in PAGES
+    for block in blocks_of(page)
+    if block.language in {"py", "yaml"} or (block.language == "toml" and block.text.startswith("# "))
+]
 
 
 @pytest.mark.parametrize(("page", "block"), EXCERPTS, ids=lambda value: getattr(value, "stem", None))

@@ -41,6 +41,12 @@ def test_layout_keeps_the_elements(layout: Layout, shape: tuple[int, ...]) -> No
     assert torch.equal(lay_out(dense, layout), dense)
 
 
+def test_an_input_that_must_be_contiguous_is_at_most_offset() -> None:
+    """Of the layouts it takes the one that is contiguous too."""
+    spec = TensorInput(shape=(2, 3), dtype=torch.float32, contiguous=True)
+    assert [spec.with_layout(layout).layout for layout in LAYOUTS] == [*["contiguous"] * 4, "offset"]
+
+
 def test_one_axis_is_laid_out_with_gaps() -> None:
     """A transposed or sliced vector lies apart from its start or with gaps."""
     vector = torch.arange(5.0)

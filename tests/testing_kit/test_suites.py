@@ -37,6 +37,7 @@ def test_eager_passes_a_right_op() -> None:
             r"layouts: transposed inputs: output 0: strides: the fake promises \(1, 3\), .* \(5, 1\)",
         ),
         (toys.StaleInput, r"second call: output 0: 15 of 15 elements disagree"),
+        (toys.ReusesOutput, r"second call: output 0 of the second call lies in the storage of the first call's"),
         (toys.BuildsEachTime, r"second call: a call with equal shapes and dtypes went from 1 kernels to 2"),
         (toys.WrongRecord, r"record: x: was passed, the record lacks it"),
         (toys.BuildsOnEmpty, r"zero size: a call that writes no element built a kernel"),

@@ -120,6 +120,18 @@ class StaleInput(Doubling):
         return super().compute(self.kept)
 
 
+class ReusesOutput(Doubling):
+    """Returns one tensor from every call of a shape."""
+
+    result: Tensor | None = None
+
+    def compute(self, x: Tensor) -> Tensor:
+        y = super().compute(x)
+        if self.result is None or self.result.shape != x.shape:
+            self.result = y
+        return self.result.copy_(y)
+
+
 class StridesOfInput(Doubling):
     """Its fake keeps the strides of the input, which its kernel does not."""
 

@@ -34,7 +34,8 @@ _SLICE_START, _SLICE_MARGIN = 3, 5
 class TensorInput:
     """One input of a case: shape, dtype, layout and kind of values; `make` draws the tensor.
 
-    With `contents`, as metadata has, it holds those whatever the seed.
+    With `contents`, as metadata has, it holds those whatever the seed. One that must be `contiguous` by the signature
+    is so in every layout, in ``offset`` one element into its storage.
     """
 
     shape: tuple[int, ...]
@@ -42,6 +43,7 @@ class TensorInput:
     layout: Layout = "contiguous"
     values: Values = "normal"
     contents: Tensor | None = field(default=None, compare=False)
+    contiguous: bool = False
 
     def make(self, seed: int, device: torch.device) -> Tensor:
         """Return the tensor that ``seed`` stands for: equal arguments give equal elements on one device type."""
@@ -51,8 +53,8 @@ class TensorInput:
         return lay_out(_draw(self, generator, device), self.layout)
 
     def with_layout(self, layout: Layout) -> TensorInput:
-        """Return the same input lying otherwise in memory."""
-        return replace(self, layout=layout)
+        """Return the same input lying otherwise in memory, where the signature allows it."""
+        return replace(self, layout="contiguous" if self.contiguous and layout != "offset" else layout)
 
 
 def _draw(spec: TensorInput, generator: torch.Generator, device: torch.device) -> Tensor:

@@ -55,6 +55,7 @@ def case_of_row(op: type[Op], entry: OpEntry, row: WorkloadRow, dtypes: Mapping[
     """Return the case of one row in one of its dtype cases; the indices that a call decides are its free sizes."""
     found = workloads.instantiate(entry, row, dtypes)
     reference = reference_for(entry.name, entry.family)
+    contiguous = {tensor.name for tensor in entry.signature.inputs if tensor.contiguous}
 
     def inputs(sizes: Sizes) -> Mapping[str, TensorInput | None]:
         resized = msgspec.structs.replace(row, values={**row.values, **sizes})
@@ -68,6 +69,7 @@ def case_of_row(op: type[Op], entry: OpEntry, row: WorkloadRow, dtypes: Mapping[
                 dtype=tensor.dtype,
                 values=reference.values.get(name, "normal"),
                 contents=contents.get(name),
+                contiguous=name in contiguous,
             )
             for name, tensor in case.tensors.items()
         }

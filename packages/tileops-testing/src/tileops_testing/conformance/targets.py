@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tileops.backend import BackendError, BackendRegistry, Discovery
 from tileops.backend.process import PROCESS
+from tileops.errors import SignatureError
 from tileops.manifest import registry as manifest
 from tileops_testing.cases import Case
 from tileops_testing.catalog import implemented_ops, op_class
@@ -37,7 +38,8 @@ def check_target(
     """Check an installed target on every case of the ops it serves, or of those named, on ``device``.
 
     For each case: values against the reference, the record, effects, strides, layouts, equal calls, zero sizes, and a
-    caller's buffer where the op takes one. Detectors are asked about devices of every kind.
+    caller's buffer where the op takes one. A result that the op refuses fails the case, and so does a builder that
+    refuses it. Detectors are asked about devices of every kind.
 
     Args:
         target: The target's name, as its distribution registers it.
@@ -84,7 +86,7 @@ def _on_case(case: Case, target: str, device: torch.device) -> Finding:
         EagerSuite().run(case, device=device, target=target)
         for check in _buffer_checks(case):
             check(case, target, device)
-    except CheckFailedError as error:
+    except (CheckFailedError, SignatureError, BackendError) as error:
         return Finding(case.id, "failed", str(error))
     except Exception as error:
         error.add_note(f"while target {target} was checked on {case.id}")

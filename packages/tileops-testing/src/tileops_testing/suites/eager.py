@@ -45,11 +45,11 @@ class EagerSuite:
             _assert_recorded(op, case, inputs)
         with checks.check("effect"):
             _assert_effect(op, case, inputs, copies, untouched)
-            _assert_own_storage(inputs, outputs)
+            _assert_own_storage(op, case, inputs, outputs)
         with checks.check("strides"):
             assert_facts(promised, outputs)
         with checks.check("second call"):
-            _assert_builds_nothing(op, case, device, target)
+            _assert_builds_nothing(op, case, device, target, outputs)
         with checks.check("layouts"):
             _assert_layouts(op, case, device, target)
         empty = case.emptied()
@@ -99,29 +99,44 @@ def _assert_effect(op: SubjectOp, case: Case, inputs: Inputs, copies: Inputs, un
             assert_identical(tensor, before, what=f"input {name}, which the call must not write")
 
 
-def _assert_own_storage(inputs: Inputs, outputs: tuple[Tensor | None, ...]) -> None:
-    """An output shares storage with an input only by being that very object, and with another output never."""
-    seen = {tensor.untyped_storage().data_ptr(): tensor for tensor in inputs if tensor is not None and tensor.numel()}
+def _assert_own_storage(op: SubjectOp, case: Case, inputs: Inputs, outputs: tuple[Tensor | None, ...]) -> None:
+    """An output shares storage with a written input by being that very object, and with no other tensor."""
+    passed = {name: tensor for name, tensor in zip(case.names(), inputs, strict=True) if tensor is not None}
+    taken = {tensor.untyped_storage().data_ptr(): name for name, tensor in passed.items() if tensor.numel()}
+    written = [passed[name] for name in written_by(op) if name in passed]
     for position, output in enumerate(outputs):
-        if output is None or output.numel() == 0:
+        if output is None or output.numel() == 0 or any(output is tensor for tensor in written):
             continue
-        owner = seen.setdefault(output.untyped_storage().data_ptr(), output)
-        if owner is not output:
-            raise CheckFailedError(f"output {position} shares storage with an input or another output")
+        place = output.untyped_storage().data_ptr()
+        if place in taken:
+            raise CheckFailedError(f"output {position} shares storage with {taken[place]}")
+        taken[place] = f"output {position}"
 
 
-def _assert_builds_nothing(op: SubjectOp, case: Case, device: torch.device, target: str | None) -> None:
-    """A second call with equal metadata, and one with other free sizes, use the kernels that are there."""
+def _assert_builds_nothing(
+    op: SubjectOp, case: Case, device: torch.device, target: str | None, first: tuple[Tensor | None, ...]
+) -> None:
+    """A second call with equal metadata uses the kernels that are there, and leaves what the first one gave alone."""
     built = kernels_of(op)
     if target is None and not built and not _is_empty(case):
         raise CheckFailedError("the first call left no kernel in iter_kernels()")
     again = case.tensors(device, fresh=1)
     expected = case.expected(cloned(again))
     promised = fake_outputs(case.construct(target), again)
-    assert_outputs(case, _call(op, again), expected, promised)
+    outputs = _call(op, again)
+    assert_outputs(case, outputs, expected, promised)
+    for position, (before, now) in enumerate(zip(first, outputs, strict=True)):
+        if _share_storage(before, now):
+            raise CheckFailedError(f"output {position} of the second call lies in the storage of the first call's")
     after = kernels_of(op)
     if [id(kernel) for kernel in built] != [id(kernel) for kernel in after]:
         raise CheckFailedError(f"a call with equal shapes and dtypes went from {len(built)} kernels to {len(after)}")
+
+
+def _share_storage(first: Tensor | None, second: Tensor | None) -> bool:
+    if first is None or second is None or not (first.numel() and second.numel()):
+        return False
+    return first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()
 
 
 def _is_empty(case: Case) -> bool:
@@ -134,7 +149,10 @@ def _assert_layouts(op: SubjectOp, case: Case, device: torch.device, target: str
     Small free sizes do: layouts differ by strides, not by how many rows there are.
     """
     case = case.capped()
-    if _is_empty(case) or written_by(op):
+    if _is_empty(case):
+        return
+    if written_by(op):
+        _assert_written_layouts(op, case, device)
         return
     for layout in LAYOUTS[1:]:
         inputs = case.tensors(device, layout=layout)
@@ -145,6 +163,22 @@ def _assert_layouts(op: SubjectOp, case: Case, device: torch.device, target: str
         outputs = _call(op, inputs)
         assert_facts(promised, outputs, situation=f"{layout} inputs")
         for position, (output, value) in enumerate(zip(outputs, _call(op, dense), strict=True)):
+            if output is not None and value is not None:
+                assert_identical(output, value, what=f"{layout} inputs: output {position} against dense inputs")
+
+
+def _assert_written_layouts(op: SubjectOp, case: Case, device: torch.device) -> None:
+    """Of a call that writes inputs: it writes them where their elements lie, and gives what it gives on dense ones."""
+    for layout in ("transposed", "sliced", "offset"):
+        inputs = case.tensors(device, layout=layout)
+        dense = tuple(
+            None if tensor is None else tensor.clone(memory_format=torch.contiguous_format) for tensor in inputs
+        )
+        outputs, values = _call(op, inputs), _call(op, dense)
+        for name, tensor, copy in zip(case.names(), inputs, dense, strict=True):
+            if tensor is not None and copy is not None:
+                assert_identical(tensor, copy, what=f"{layout} inputs: {name} against dense inputs")
+        for position, (output, value) in enumerate(zip(outputs, values, strict=True)):
             if output is not None and value is not None:
                 assert_identical(output, value, what=f"{layout} inputs: output {position} against dense inputs")
 

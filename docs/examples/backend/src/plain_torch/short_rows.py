@@ -1,24 +1,26 @@
-"""Adds the kernel type `rms_norm_short_rows` to RMSNorm: preferred on rows of at most 256 elements."""
+"""A kernel type added to an interface that an op has: RMSNorm of short rows on a CPU."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from functools import partial
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from tileops.backend import register_kernel_type
 from tileops_kernels.kernel import Kernel
 from tileops_kernels.norm import LayerNormCall, RMSNormFwdInterface
 
 LONGEST = 256
+"""Elements of the longest row that it serves."""
 
 
 class RMSNormShortRowsKernel(Kernel[LayerNormCall], RMSNormFwdInterface):
-    """RMSNorm of short rows on a CPU."""
+    """RMSNorm of rows of at most LONGEST elements."""
 
-    devices = frozenset({"cpu"})
-    preferred_over = frozenset({"rms_norm_cpu"})
+    devices: ClassVar[frozenset[str]] = frozenset({"cpu"})
+    preferred_over: ClassVar[frozenset[str]] = frozenset({"rms_norm_cpu"})
 
     @classmethod
     def refusal(cls, call: LayerNormCall) -> str | None:
@@ -27,8 +29,8 @@ class RMSNormShortRowsKernel(Kernel[LayerNormCall], RMSNormFwdInterface):
 
     @classmethod
     def entry_for(cls, call: LayerNormCall) -> tuple[Hashable, Callable[[], Kernel[LayerNormCall]]]:
-        """One entry per row length, eps and dtype."""
-        return (call.n, call.eps, call.dtype), lambda: cls(call)
+        """One entry for every number of rows and every dtype: forward reads n and eps of the call, and nothing else."""
+        return (call.n, call.eps), partial(cls, call)
 
     def forward(self, x: Tensor, weight: Tensor | None) -> Tensor:
         """See `RMSNormFwdInterface.forward`."""
@@ -37,6 +39,3 @@ class RMSNormShortRowsKernel(Kernel[LayerNormCall], RMSNormFwdInterface):
         if weight is not None:
             scaled = scaled * weight.reshape(-1).float()
         return scaled.to(x.dtype).reshape(x.shape)
-
-
-register_kernel_type("RMSNormFwdOp", "rms_norm_short_rows", RMSNormShortRowsKernel)

@@ -1,0 +1,1 @@
+"""TileLang programs of this project; nothing imports them before the first build."""
