@@ -16,7 +16,7 @@ release = metadata.version("tileops")
 extensions = ["myst_parser", "op_pages"]
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
-exclude_patterns = ["_ext", "_static", "data"]
+exclude_patterns = ["_ext", "_static", "data", "examples"]
 nitpicky = True
 
 html_theme = "furo"
