@@ -1,4 +1,4 @@
-"""Sphinx extension: a page for each implemented op, and an index of them, from the manifest registry."""
+"""Sphinx extension: a page for each implemented op, and for each family an index and what was measured of it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from docutils import nodes
+from op_results import runs_of
 from op_sections import index_of, page_of
 from sphinx.util.docutils import SphinxDirective
+from tables import table
 
 from tileops.manifest import registry
 
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from sphinx.application import Sphinx
     from sphinx.util.typing import ExtensionMetadata
 
-FOLDER = "ops"
+FOLDER, DATA, TIMES = "ops", "data", "times"
 
 
 class OpPage(SphinxDirective):
@@ -26,7 +28,7 @@ class OpPage(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Render the op's entry; whatever it is made from is a dependency of the page."""
-        data = Path(self.env.srcdir) / "data"
+        data = Path(self.env.srcdir) / DATA
         page = page_of(self.arguments[0], data)
         for path in page.made_from:
             self.env.note_dependency(str(path))
@@ -52,14 +54,34 @@ class OpIndex(SphinxDirective):
         return self.parse_text_to_nodes(index_of(self.arguments[0]), allow_section_headings=False)
 
 
+class FamilyTimes(SphinxDirective):
+    """What was measured of a family's ops: `{op-times} norm`."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        """Render a table for each device and commit; the committed results are dependencies of the page."""
+        data = Path(self.env.srcdir) / DATA
+        for path in data.glob("*.json"):
+            self.env.note_dependency(str(path))
+        runs = runs_of(_implemented(self.arguments[0]), data)
+        text = "\n\n".join(f"{run.circumstances}\n\n{table(run.headings, run.rows)}" for run in runs)
+        return self.parse_text_to_nodes(text, allow_section_headings=False)
+
+
 def write_pages(app: Sphinx) -> None:
-    """Write a page with the op directive for each implemented op, an index per family, and remove pages of ops gone."""
-    folder = Path(app.srcdir) / FOLDER
+    """Write a page for each implemented op, an index and a page of times per family, and remove pages of ops gone."""
+    folder, data = Path(app.srcdir) / FOLDER, Path(app.srcdir) / DATA
     pages = {folder / "index.md": "# Ops\n\n" + _contents([f"{family}/index" for family in _families()])}
     for family in _families():
         names = _implemented(family)
-        table = f"```{{op-index}} {family}\n```"
-        pages[folder / family / "index.md"] = f"# {family}\n\n{table}\n\n" + _contents(names, hidden=True)
+        index = f"```{{op-index}} {family}\n```"
+        pages |= _times(folder / family, family, data)
+        measured = [TIMES] if folder / family / f"{TIMES}.md" in pages else []
+        link = f"[What was measured]({TIMES}.md)\n\n" if measured else ""
+        pages[folder / family / "index.md"] = f"# {family}\n\n{index}\n\n{link}" + _contents(
+            [*names, *measured], hidden=True
+        )
         pages |= {folder / family / f"{name}.md": f"# {name}\n\n```{{op}} {name}\n```\n" for name in names}
     for path in set(folder.rglob("*.md")) - pages.keys():
         path.unlink()
@@ -67,6 +89,17 @@ def write_pages(app: Sphinx) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists() or path.read_text() != text:
             path.write_text(text)
+
+
+def _times(folder: Path, family: str, data: Path) -> dict[Path, str]:
+    """Return the page of what was measured of a family, none where nothing is committed."""
+    if not runs_of(_implemented(family), data):
+        return {}
+    words = (
+        "Time per call, its rate against that of a copy of as many bytes in the same run, and the fastest peer, which "
+        "was checked against the same reference. [Performance notes](../../performance/index.md) say how."
+    )
+    return {folder / f"{TIMES}.md": f"# {family}: what was measured\n\n{words}\n\n```{{op-times}} {family}\n```\n"}
 
 
 def _contents(entries: list[str], *, hidden: bool = False) -> str:
@@ -87,5 +120,6 @@ def setup(app: Sphinx) -> ExtensionMetadata:
     """Register the directives, and the pages that use them."""
     app.add_directive("op", OpPage)
     app.add_directive("op-index", OpIndex)
+    app.add_directive("op-times", FamilyTimes)
     app.connect("builder-inited", write_pages)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from op_results import runs_of
 from op_sections import Page, index_of, page_of
 
 from tileops.manifest import registry
@@ -116,6 +117,26 @@ def test_measured_times_join_the_workloads(tmp_path: Path) -> None:
     bar = '<span class="bar"><span style="width: 97%"></span></span> 0.97'
     assert f"[4096]\n  - 12.3\n  - {bar}\n  - 0.88\n  - 33.6\n  - 33.6\n  - 1.00\n" in workloads
     assert "* - llama-8b-prefill-bfloat16\n" in workloads
+
+
+def test_a_family_s_times_stand_by_run(tmp_path: Path) -> None:
+    """Each device and commit gives a table with a row per case: the op's time, its share of a copy, the best peer's."""
+    own = {"name": "tileops", "seconds": 12e-6, "share_of_copy": 0.97, "ratio_to_best_peer": 0.8}
+    peers = [{**own, "name": name, "seconds": seconds} for name, seconds in (("torch", 18e-6), ("inductor", 15e-6))]
+    copy = {**own, "name": "copy", "seconds": 11e-6}
+    told = {"op": "RMSNormFwdOp", "traffic_bytes": 33.6e6}
+    results = [{**told, "case": "b", "measurements": [own, *peers, copy]}, {**told, "case": "a", "measurements": [own]}]
+    others = [{**told, "op": "SumFwdOp", "case": "c", "measurements": [own]}]
+    write(tmp_path, "a-cpu.json", {"device": "cpu", "device_name": "x86_64", "results": results[:1]})
+    write(tmp_path, "b-cuda.json", {"results": [*results, *others]})
+    cuda, cpu = runs_of(["RMSNormFwdOp", "LayerNormFwdOp"], tmp_path)
+    assert cuda.circumstances == "Taken on NVIDIA H200 (CUDA) with torch 2.11.0 at commit `0123456789ab`."
+    assert cuda.headings == ["op", "case", "MB", "µs", "of copy", "best peer", "its µs", "to best peer"]
+    assert cuda.rows == [
+        ["RMSNormFwdOp", "a", "33.6", "12.0", "0.97", "", "", ""],
+        ["RMSNormFwdOp", "b", "33.6", "12.0", "0.97", "inductor", "15.0", "0.80"],
+    ]
+    assert (cpu.circumstances.split()[2], len(cpu.rows)) == ("CPU", 1)
 
 
 def test_a_family_s_index_lists_its_ops() -> None:

@@ -1,4 +1,7 @@
-"""``python -m tileops_testing.bench RMSNormFwdOp``: measure ops against their peers and a copy, and write JSON."""
+"""``python -m tileops_testing.bench RMSNormFwdOp``: measure ops against their peers and a copy, and write JSON.
+
+``compare OLD NEW`` in place of op names compares two such files and fails where a case became slower.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from typing import Any, cast
 import torch
 
 from tileops.op.base import Op
+from tileops_testing.bench import comparing
 from tileops_testing.bench.ahead import compile_ahead
 from tileops_testing.bench.builds import measure_builds
 from tileops_testing.bench.overhead import Overhead, measure_overhead, operator_call
@@ -30,7 +34,10 @@ _HOST_BYTES = 1 << 30
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
-    options = _parser().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    if words[:1] == ["compare"]:
+        return comparing.main(words[1:])
+    options = _parser().parse_args(words)
     device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
     try:
         ops = implemented_ops(options.ops, options.family)
