@@ -65,7 +65,7 @@ class FamilyTimes(SphinxDirective):
         for path in data.glob("*.json"):
             self.env.note_dependency(str(path))
         runs = runs_of(_implemented(self.arguments[0]), data)
-        text = "\n\n".join(f"{run.circumstances}\n\n{table(run.headings, run.rows)}" for run in runs)
+        text = "\n\n".join(f"{run.circumstances}\n\n{table(run.headings, run.rows, name='measures')}" for run in runs)
         return self.parse_text_to_nodes(text, allow_section_headings=False)
 
 

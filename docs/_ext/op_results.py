@@ -100,7 +100,7 @@ class Run:
 
 def runs_of(names: Sequence[str], data: Path) -> list[Run]:
     """Return what was measured of these ops, a run for each device and commit, those on CUDA first."""
-    rows: dict[tuple[bool, str], list[Sequence[str]]] = defaultdict(list)
+    rows: dict[tuple[bool, str], list[list[str]]] = defaultdict(list)
     for results in _results(data):
         for name in names:
             found = [_times(result) for result in _measured(name, results)]
@@ -110,12 +110,13 @@ def runs_of(names: Sequence[str], data: Path) -> list[Run]:
     return [Run(circumstances, headings, sorted(found)) for (_, circumstances), found in sorted(rows.items())]
 
 
-def _times(result: Mapping[str, Any]) -> Sequence[str]:
+def _times(result: Mapping[str, Any]) -> list[str]:
     """Return the row of one case: the op's time, and that of the fastest peer."""
     own = next(found for found in result["measurements"] if found["name"] == "tileops")
     peers = [found for found in result["measurements"] if found["name"] not in {"tileops", "copy"}]
     best = min(peers, key=lambda found: float(found["seconds"]), default=None)
-    row = [result["op"], result["case"], f"{result['traffic_bytes'] / 1e6:.1f}"]
+    megabytes = result["traffic_bytes"] / 1e6
+    row = [result["op"], result["case"], f"{megabytes:.1f}" if megabytes >= 1 else f"{megabytes:.2g}"]
     row += [f"{own['seconds'] * 1e6:.1f}", f"{own['share_of_copy']:.2f}"]
     if best is None:
         return [*row, "", "", ""]

@@ -258,8 +258,13 @@ def test_compiling_ahead_says_what_went_wrong(tmp_path: Path, capsys: pytest.Cap
 
     assert main(arguments) == 0
     lines = capsys.readouterr().err.splitlines()
-    assert all(line.startswith("compiled ahead: ReluFwdOp-") for line in lines)
-    assert len(lines) == len({case.row for case in workload_cases(ReluFwdOp)})
+    count = len({case.row for case in workload_cases(ReluFwdOp)})
+    compiled, measured = lines[:count], lines[count:]
+    assert [line.partition(": ")[0] for line in compiled] == [
+        f"compiled ahead {n + 1} of {count}" for n in range(count)
+    ]
+    assert [line.partition(": ")[0] for line in measured] == [f"measuring {n + 1} of {count}" for n in range(count)]
+    assert all(line.partition(": ")[2].startswith("ReluFwdOp-") for line in lines)
 
 
 def test_cold_builds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
