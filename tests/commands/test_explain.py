@@ -8,13 +8,16 @@ import sys
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.docs.pages import ROOT, blocks_of
 from tileops.__main__ import main
 from tileops.backend import BUILTIN
-from tileops.commands.explain import StatedCall, read_call
+from tileops.commands.explain import read_call
+from tileops.errors import NoCallError
+from tileops.moe import MaskedLayout, MoEExpertMLPFwdOp
 from tileops.norm import RMSNormFwdOp
-from tileops.op.explaining import Explanation
+from tileops.op.explaining import Explanation, explain_call, kernel_request
 from tileops_kernels.errors import OpNotAvailableError
 from tileops_testing.cases import Case
 from tileops_testing.catalog import implemented_ops
@@ -155,13 +158,22 @@ def test_lengths_are_assumed_from_the_last_axis() -> None:
 
 
 def test_the_op_that_is_asked_about_stays_as_it_is() -> None:
-    """An explanation selects nothing and builds nothing on the instance."""
-    call = read_call("RMSNormFwdOp", ROW)
-    op = RMSNormFwdOp(**call.parameters)  # type: ignore[arg-type]
-    StatedCall.explain(call)
-    assert op.serving_target is None
-    assert list(op.iter_kernels()) == []
-    assert "kernel_for" not in op.__dict__
+    """An explanation selects nothing, builds nothing and records nothing on the instance, nor on a composite's."""
+    op, mode = RMSNormFwdOp((8,)), FakeTensorMode()
+    experts = MoEExpertMLPFwdOp(MaskedLayout(max_m=4))
+    with mode:
+        x = torch.empty(2, 8)
+        shapes = [(2, 4, 16), (2, 32, 16), (2, 16, 16)]
+        tensors = [*(torch.empty(shape, dtype=torch.bfloat16) for shape in shapes), torch.empty(2, dtype=torch.int32)]
+    assert served(explain_call(op, [x, None], mode=mode)) == ["rms_norm_cpu"]
+    assert len(served(explain_call(experts, tensors, mode=mode))) == 2
+    assert kernel_request(op, [torch.ones(2, 8), None]) is not None
+    for asked in (op, experts, *experts.held_delegates()):
+        assert asked.serving_target is None
+        assert list(asked.iter_kernels()) == []
+        assert "kernel_for" not in asked.__dict__
+        with pytest.raises(NoCallError):
+            asked.last_call  # noqa: B018 - reading it raises
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,13 @@ def test_a_device_is_shown_as_it_was_stated() -> None:
         ("4:flaot32", "AnyOp: x: expected a dtype as torch names it, received 'flaot32'; did you mean float32?"),
         ("4:zz", "AnyOp: x: expected a dtype as torch names it, received 'zz'; write one such as float16"),
         (
+            "99999999999x99999999999:float16",
+            (
+                "AnyOp: x: expected fewer than 2 ** 63 bytes, received extents 99999999999x99999999999; state a "
+                "smaller tensor"
+            ),
+        ),
+        (
             "4:float16@gpu",
             (
                 "AnyOp: x: expected a device, received 'gpu'; write cpu, cuda:0, or cuda:sm90 to ask about another "
@@ -127,7 +134,7 @@ def test_a_parameter_is_read(op: str, name: str, text: str, expected: object) ->
             "RMSNormFwdOp",
             "eps",
             "abc",
-            "RMSNormFwdOp: eps: expected float | None, received 'abc'; write eps=VALUE with one of these",
+            "RMSNormFwdOp: eps: expected float | None, received 'abc'; write eps=VALUE of that kind",
         ),
         (
             "SumFwdOp",

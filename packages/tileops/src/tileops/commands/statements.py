@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from tileops_kernels.devices import STATED_FACTS
 
 TENSOR_FORM: Final = "SHAPE:DTYPE, with @DEVICE behind it where that is not the first tensor's"
 EXAMPLE: Final = "2048x4096:float16@cuda:sm90"
+MOST_BYTES: Final = 1 << 63
+"""What no tensor has, whose places are counted in 64 bits."""
 _SHAPE: Final = re.compile(r"\d+(?:[x,]\d+)*,?", re.ASCII)
 _ARCH: Final = re.compile(r"(?:cuda:)?sm_?(\d+)a?", re.ASCII)
 _SPELLINGS: Final = {
@@ -76,7 +79,12 @@ def read_tensor(owner: str, name: str, text: str) -> StatedTensor:
             f"{name}={EXAMPLE}, and leave them out for a scalar"
         )
     extents = tuple(int(extent) for extent in re.split("[x,]", shape) if extent)
-    return StatedTensor(extents, read_dtype(owner, name, dtype), read_device(owner, name, device) if at else None)
+    stated = StatedTensor(extents, read_dtype(owner, name, dtype), read_device(owner, name, device) if at else None)
+    if math.prod(max(extent, 1) for extent in extents) * stated.dtype.itemsize >= MOST_BYTES:
+        raise StatementError(
+            f"{owner}: {name}: expected fewer than 2 ** 63 bytes, received extents {shape}; state a smaller tensor"
+        )
+    return stated
 
 
 def read_dtype(owner: str, name: str, text: str) -> torch.dtype:
@@ -151,9 +159,7 @@ def read_parameter(owner: str, name: str, kind: Kind, text: str, sums: Mapping[s
     if not accepts(kind, built, sums) and any(isinstance(member, SequenceKind | ShapeKind) for member in members):
         built = (built,)
     if not accepts(kind, built, sums):
-        raise StatementError(
-            f"{owner}: {name}: expected {kind}, received {text!r}; write {name}=VALUE with one of these"
-        )
+        raise StatementError(f"{owner}: {name}: expected {kind}, received {text!r}; write {name}=VALUE of that kind")
     return built
 
 
