@@ -16,6 +16,7 @@ from tileops.backend.registry import BUILTIN
 from tileops.backend.targets import require_builder, select_target
 from tileops.manifest.record import SignatureCall
 from tileops.op.base import Op
+from tileops.op.state import BindingState, RunningState
 from tileops.op.target_call import composes
 from tileops_kernels.calls import CallSpec
 from tileops_kernels.devices import DeviceFacts
@@ -74,8 +75,10 @@ def kernel_request(
     def ask(interface: str, call: CallSpec) -> None:
         raise _AskedForKernel(interface, call)
 
-    asking = copy.deepcopy(op)
-    asking.__dict__["kernel_for"] = ask
+    asking: Op = object.__new__(type(op))  # shares what construction settled, and nothing that a call changes
+    delegates, stages = dict(op._running.delegates), dict(op._running.stages)
+    fresh = {"_binding": BindingState(), "_running": RunningState(delegates=delegates, stages=stages)}
+    asking.__dict__.update({**op.__dict__, **fresh, "kernel_for": ask})
     try:
         with mode:
             asking._forward_by_name(*inputs, **_buffer(out))
