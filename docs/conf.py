@@ -25,7 +25,7 @@ release = metadata.version("tileops")
 extensions = ["myst_parser", "op_pages", "drawings", "languages", "site_links"]
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
-exclude_patterns = ["_ext", "_static", "data", "drawings", "locales"]
+exclude_patterns = ["_ext", "_static", "data", "drawings", "locales", "examples"]
 nitpicky = True
 
 locale_dirs = ["locales"]

@@ -1,4 +1,4 @@
-"""Sphinx extension: a page for each implemented op, and an index of them, from the manifest registry."""
+"""Sphinx extension: a page for each implemented op, and for each family an index and what was measured of it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import source_pages
 from docutils import nodes
+from op_results import runs_of
 from op_sections import index_of, page_of
 from sphinx.util.docutils import SphinxDirective
+from tables import table
 
 from tileops.manifest import registry
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from sphinx.application import Sphinx
     from sphinx.util.typing import ExtensionMetadata
 
-FOLDER = "ops"
+FOLDER, DATA, TIMES = "ops", "data", "times"
 INTRODUCTION = (
     "Every implemented op. The page of an op holds its meaning, a runnable example, its signature, the kernel types "
     "that serve it, where it was tested and what was measured."
@@ -61,18 +63,38 @@ class OpIndex(SphinxDirective):
 
 def data_of(directive: SphinxDirective) -> Path:
     """Return the folder of committed results."""
-    return Path(directive.env.srcdir) / "data"
+    return Path(directive.env.srcdir) / DATA
+
+
+class FamilyTimes(SphinxDirective):
+    """What was measured of a family's ops: `{op-times} norm`."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        """Render a table for each device and commit; the committed results are dependencies of the page."""
+        data = data_of(self)
+        for path in data.glob("*.json"):
+            self.env.note_dependency(str(path))
+        runs = runs_of(_implemented(self.arguments[0]), data)
+        text = "\n\n".join(f"{run.circumstances}\n\n{table(run.headings, run.rows, name='measures')}" for run in runs)
+        return self.parse_text_to_nodes(text, allow_section_headings=False)
 
 
 def write_pages(app: Sphinx) -> None:
-    """Write a page with the op directive for each implemented op, an index per family, and remove pages of ops gone."""
-    folder = Path(app.srcdir) / FOLDER
+    """Write a page for each implemented op, an index and a page of times per family, and remove pages of ops gone."""
+    folder, data = Path(app.srcdir) / FOLDER, Path(app.srcdir) / DATA
     families = _contents([f"{family}/index" for family in _families()], hidden=True)
     pages = {folder / "index.md": f"# Ops\n\n{INTRODUCTION}\n\n```{{op-index}}\n```\n\n{families}"}
     for family in _families():
         names = _implemented(family)
-        table = f"```{{op-index}} {family}\n```"
-        pages[folder / family / "index.md"] = f"# {family}\n\n{table}\n\n" + _contents(names, hidden=True)
+        index = f"```{{op-index}} {family}\n```"
+        pages |= _times(folder / family, family, data)
+        measured = [TIMES] if folder / family / f"{TIMES}.md" in pages else []
+        link = f"[What was measured]({TIMES}.md)\n\n" if measured else ""
+        pages[folder / family / "index.md"] = f"# {family}\n\n{index}\n\n{link}" + _contents(
+            [*names, *measured], hidden=True
+        )
         pages |= {folder / family / f"{name}.md": f"# {name}\n\n```{{op}} {name}\n```\n" for name in names}
     for path in set(folder.rglob("*.md")) - pages.keys():
         path.unlink()
@@ -80,6 +102,17 @@ def write_pages(app: Sphinx) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists() or path.read_text() != text:
             path.write_text(text)
+
+
+def _times(folder: Path, family: str, data: Path) -> dict[Path, str]:
+    """Return the page of what was measured of a family, none where nothing is committed."""
+    if not runs_of(_implemented(family), data):
+        return {}
+    words = (
+        "Time per call, its rate against that of a copy of as many bytes in the same run, and the fastest peer, which "
+        "was checked against the same reference. [Performance notes](../../performance/index.md) say how."
+    )
+    return {folder / f"{TIMES}.md": f"# {family}: what was measured\n\n{words}\n\n```{{op-times}} {family}\n```\n"}
 
 
 def _contents(entries: list[str], *, hidden: bool = False) -> str:
@@ -107,6 +140,7 @@ def setup(app: Sphinx) -> ExtensionMetadata:
     app.add_directive("op", OpPage)
     app.add_directive("op-index", OpIndex)
     app.add_role("source", source_pages.SourceLink())
+    app.add_directive("op-times", FamilyTimes)
     app.connect("builder-inited", write_pages)
     app.connect("html-collect-pages", source_pages.pages)
     app.connect("html-page-context", add_filters)

@@ -125,6 +125,40 @@ def _timed(result: Mapping[str, Any]) -> Timed:
     )
 
 
+@dataclass(frozen=True)
+class Run:
+    """The times that one file of results holds of some ops: where they were taken, and a row per case."""
+
+    circumstances: str
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+def runs_of(names: Sequence[str], data: Path) -> list[Run]:
+    """Return what was measured of these ops, a run for each device and commit, those on CUDA first."""
+    rows: dict[tuple[bool, str], list[list[str]]] = defaultdict(list)
+    for results in _results(data):
+        for name in names:
+            found = [_times(result) for result in _measured(name, results)]
+            if found:
+                rows[not str(results["device"]).startswith("cuda"), _circumstances(results)] += found
+    headings = ["op", "case", "MB", "µs", "of copy", "best peer", "its µs", "to best peer"]
+    return [Run(circumstances, headings, sorted(found)) for (_, circumstances), found in sorted(rows.items())]
+
+
+def _times(result: Mapping[str, Any]) -> list[str]:
+    """Return the row of one case: the op's time, and that of the fastest peer."""
+    own = next(found for found in result["measurements"] if found["name"] == "tileops")
+    peers = [found for found in result["measurements"] if found["name"] not in {"tileops", "copy"}]
+    best = min(peers, key=lambda found: float(found["seconds"]), default=None)
+    megabytes = result["traffic_bytes"] / 1e6
+    row = [result["op"], result["case"], f"{megabytes:.1f}" if megabytes >= 1 else f"{megabytes:.2g}"]
+    row += [f"{own['seconds'] * 1e6:.1f}", f"{own['share_of_copy']:.2f}"]
+    if best is None:
+        return [*row, "", "", ""]
+    return [*row, best["name"], f"{best['seconds'] * 1e6:.1f}", f"{own['seconds'] / best['seconds']:.2f}"]
+
+
 def _results(data: Path) -> Iterator[Mapping[str, Any]]:
     for path in sorted(data.glob("*.json")):
         yield _read(path, path.stat().st_mtime_ns)

@@ -16,7 +16,7 @@ PACKAGES = {
 }
 SHARED = {
     "tileops_kernels": ("", "build", "macros"),
-    "tileops": ("", "op", "backend", "manifest"),
+    "tileops": ("", "commands", "op", "backend", "manifest"),
     "tileops_testing": ("", "suites", "bench", "conformance"),
 }
 """Folders whose modules serve every family; a family's own modules follow one pattern, which the page states."""

@@ -11,8 +11,8 @@ import pytest
 
 from tests.architecture.sources import Source, package_sources, sources_of_tests
 
-PLACES = ("tileops/op/", "tileops/backend/", "tileops_kernels/")
-"""Where the errors of calls, backends and kernels are raised; the manifest's own rules have tests of their own."""
+PLACES = ("tileops/commands/", "tileops/op/", "tileops/backend/", "tileops_kernels/")
+"""Where errors of commands, calls, backends and kernels are raised; the manifest's rules have tests of their own."""
 SHORTEST = 9
 """Shorter parts between two values, such as `; received`, say nothing that a test could miss."""
 INTERNAL = {"OSError", "_NoCompilerError"}

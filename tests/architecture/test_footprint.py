@@ -12,6 +12,7 @@ from tileops_testing.catalog import family_of
 
 SOURCES = [source for package in PACKAGES for source in package_sources(package)]
 EXAMPLE = {
+    "tileops/__main__.py",
     "tileops/op/naming.py",
     "tileops_testing/bench/__main__.py",
     "tileops_testing/bench/builds.py",

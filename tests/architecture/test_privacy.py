@@ -8,7 +8,7 @@ import pytest
 
 from tests.architecture.sources import PACKAGES, Source, package_sources
 
-LAYERS = {"tileops": {"op", "manifest", "backend"}, "tileops_kernels": {"build", "macros"}}
+LAYERS = {"tileops": {"op", "manifest", "backend", "commands"}, "tileops_kernels": {"build", "macros"}}
 """Folders of a package that are no families."""
 
 

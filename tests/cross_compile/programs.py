@@ -10,21 +10,16 @@ from typing import Any, Final
 import torch
 
 from tileops.op.base import Op
+from tileops.op.explaining import kernel_request
 from tileops_kernels.build.program import Program
 from tileops_kernels.calls import CallSpec
-from tileops_kernels.devices import DeviceFacts
+from tileops_kernels.devices import STATED_FACTS, DeviceFacts
 from tileops_kernels.kernel import KernelType
 from tileops_testing.cases import Case
 from tileops_testing.catalog import implemented_ops
 from tileops_testing.workload_cases import cases_of
 
-ARCHS: Final[Mapping[int, DeviceFacts]] = MappingProxyType(
-    {
-        80: DeviceFacts(arch=80, sm_count=108, smem_budget=166912),
-        89: DeviceFacts(arch=89, sm_count=142, smem_budget=101376),
-        90: DeviceFacts(arch=90, sm_count=132, smem_budget=232448),
-    }
-)
+ARCHS: Final[Mapping[int, DeviceFacts]] = MappingProxyType({arch: STATED_FACTS[arch] for arch in (80, 89, 90)})
 """The architectures that programs are compiled for, each with the facts of a device that has it."""
 
 FIRST_AND_LAST: Final = (80, 90)
@@ -42,30 +37,16 @@ class Target:
     program: Program
 
 
-class _Asked(BaseException):
-    """Ends `forward` once it has asked for a kernel, with what it asked for."""
-
-    def __init__(self, interface: str, call: CallSpec) -> None:
-        super().__init__(interface)
-        self.interface = interface
-        self.call = call
-
-
 def asked_for(op: Op, case: Case) -> tuple[str, CallSpec] | None:
     """Return the interface and the call spec of the first kernel that a case's `forward` asks for.
 
     None for a case without elements, for which an op may need no kernel.
     """
-
-    def ask(interface: str, call: CallSpec) -> None:
-        raise _Asked(interface, call)
-
-    op.__dict__["kernel_for"] = ask
-    try:
-        op.forward(*case.tensors(torch.device("cpu")))
-    except _Asked as asked:
-        return asked.interface, asked.call
-    if all(tensor is None or tensor.numel() for tensor in case.tensors(torch.device("cpu"))):
+    tensors = case.tensors(torch.device("cpu"))
+    asked = kernel_request(op, tensors)
+    if asked is not None:
+        return asked
+    if all(tensor is None or tensor.numel() for tensor in tensors):
         raise LookupError(f"{case.id}: forward asked for no kernel")
     return None
 

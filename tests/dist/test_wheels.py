@@ -225,6 +225,14 @@ def test_ops_from_their_wheel(environment: Environment) -> None:
     assert environment.run("-c", RUN_AN_OP) == "('tileops::norm_rms_norm_fwd',)\n"
 
 
+def test_the_commands_of_the_wheel(environment: Environment) -> None:
+    """With tileops alone its commands run: one looks at the installation, the other explains a call."""
+    environment.install("tileops")
+    assert "tileops-testing  not installed" in environment.run("-m", "tileops", "doctor")
+    explained = environment.run("-m", "tileops", "explain", "RMSNormFwdOp", "x=2048x4096:float16@cuda:sm90")
+    assert "served by rms_norm_on_chip" in explained
+
+
 def test_quickstart_outside_the_tree(environment: Environment) -> None:
     """With tileops-testing added, the quickstart runs from the wheels alone."""
     environment.install("tileops-testing")

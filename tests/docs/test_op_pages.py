@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from op_results import runs_of
 from op_sections import Page, index_of, page_of
 
 from tests.docs.pages import ROOT
@@ -177,6 +178,26 @@ def test_a_product_is_held_to_its_arithmetic(product: dict[str, float], least: s
     write(tmp_path, "GemmFwdOp-cuda.json", {"results": [result]})
     measured = text_of(page_of("GemmFwdOp", tmp_path), "Measured")
     assert f"* - deepseek-v3-prefill-4096x7168-bfloat16\n  - {least}\n  - 600\n" in measured
+
+
+def test_a_family_s_times_stand_by_run(tmp_path: Path) -> None:
+    """Each device and commit gives a table with a row per case: the op's time, its share of a copy, the best peer's."""
+    own = {"name": "tileops", "seconds": 12e-6, "share_of_copy": 0.97, "ratio_to_best_peer": 0.8}
+    peers = [{**own, "name": name, "seconds": seconds} for name, seconds in (("torch", 18e-6), ("inductor", 15e-6))]
+    copy = {**own, "name": "copy", "seconds": 11e-6}
+    told = {"op": "RMSNormFwdOp", "traffic_bytes": 33.6e6}
+    results = [{**told, "case": "b", "measurements": [own, *peers, copy]}, {**told, "case": "a", "measurements": [own]}]
+    others = [{**told, "op": "SumFwdOp", "case": "c", "measurements": [own]}]
+    write(tmp_path, "a-cpu.json", {"device": "cpu", "device_name": "x86_64", "results": results[:1]})
+    write(tmp_path, "b-cuda.json", {"results": [*results, *others]})
+    cuda, cpu = runs_of(["RMSNormFwdOp", "LayerNormFwdOp"], tmp_path)
+    assert cuda.circumstances == "Taken on NVIDIA H200 (CUDA) with torch 2.11.0 at commit `0123456789ab`."
+    assert cuda.headings == ["op", "case", "MB", "µs", "of copy", "best peer", "its µs", "to best peer"]
+    assert cuda.rows == [
+        ["RMSNormFwdOp", "a", "33.6", "12.0", "0.97", "", "", ""],
+        ["RMSNormFwdOp", "b", "33.6", "12.0", "0.97", "inductor", "15.0", "0.80"],
+    ]
+    assert (cpu.circumstances.split()[2], len(cpu.rows)) == ("CPU", 1)
 
 
 def test_a_family_s_index_lists_its_ops() -> None:

@@ -80,6 +80,21 @@ def test_the_fastest_configuration_is_chosen() -> None:
     assert (kernel.tried, chosen, kernel.threads) == ([64, 128, 256], 1, 128)
 
 
+def test_progress_is_logged(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At level INFO tuning says which configuration of how many it builds, and what came of each."""
+    monkeypatch.setattr(Tuned, "broken", frozenset({64}))
+    with caplog.at_level("INFO", logger="tileops_kernels.tuning"):
+        tuned()
+    assert caplog.messages == [
+        "tuning Tuned: building configuration 1 of 3: 64",
+        "tuning Tuned: configuration 1 of 3, 64, does not build",
+        "tuning Tuned: building configuration 2 of 3: 128",
+        "tuning Tuned: configuration 2 of 3, 128, takes 1000000.0 us",
+        "tuning Tuned: building configuration 3 of 3: 256",
+        "tuning Tuned: configuration 3 of 3, 256, takes 2000000.0 us",
+    ]
+
+
 def test_a_choice_is_remembered() -> None:
     """The second kernel of an identity takes it without a trial; another identity is measured."""
     tuned()

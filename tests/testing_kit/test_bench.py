@@ -31,7 +31,7 @@ class Costed(toys.Doubling):
     """A right toy that knows its traffic."""
 
     def eval_roofline(self) -> Any:
-        return SimpleNamespace(bytes=120)
+        return SimpleNamespace(bytes=120, flops=15)
 
 
 class CostedWrong(Costed, toys.WrongKernel):
@@ -71,6 +71,39 @@ def test_numbers_follow_from_the_times() -> None:
     assert result["slow"].ratio_to_best_peer is None
     assert own.worst_error == "15 elements agree"
     assert result.traffic_bytes == 120
+
+
+class Busy(Costed):
+    """A right toy that claims much arithmetic for each byte."""
+
+    def eval_roofline(self) -> Any:
+        return SimpleNamespace(bytes=120, flops=4 * 2**30)
+
+
+def test_an_op_bound_by_arithmetic_is_held_to_a_product_s_rate() -> None:
+    """Beside such an op torch's product is timed, and the roofline is the slower of copy and arithmetic at its rate."""
+    seconds = {"tileops": 4.0, "copy by copy_": 3e-6, "copy by a kernel": 1e-6}
+    timer = FixedTimer({**seconds, "torch's product of large matrices": 1.0})
+    result = Runner(Busy(), toys.doubling_case(Busy), device=CPU, timer=timer).compare({})
+    assert result.product_rate == 2 * 1024**3
+    assert (result.least_seconds, result.share_of_roofline("tileops")) == (2.0, 0.5)
+    assert "TFLOP/s" in result.render()
+    assert "of roofline" in result.render()
+
+
+def test_an_op_bound_by_memory_is_held_to_the_copy() -> None:
+    """Where an op does little arithmetic for each byte no product is timed, and the copy is the roofline."""
+    timer = FixedTimer({"tileops": 2e-6, "copy by copy_": 3e-6, "copy by a kernel": 1e-6})
+    result = Runner(Costed(), toys.doubling_case(Costed), device=CPU, timer=timer).compare({})
+    assert (result.flops, result.product_rate, result.least_seconds) == (15, 0.0, 1e-6)
+    assert result.share_of_roofline("tileops") == result["tileops"].share_of_copy == 0.5
+
+
+def test_results_without_arithmetic_are_read() -> None:
+    """Results that were written before arithmetic was kept have none."""
+    found = compared({"tileops": Timing(2e-6, (2e-6,)), **COPIES}).to_dict()
+    del found["flops"], found["product_rate"]
+    assert BenchResult.from_dict(found).flops == 0
 
 
 @pytest.mark.parametrize(
@@ -225,8 +258,13 @@ def test_compiling_ahead_says_what_went_wrong(tmp_path: Path, capsys: pytest.Cap
 
     assert main(arguments) == 0
     lines = capsys.readouterr().err.splitlines()
-    assert all(line.startswith("compiled ahead: ReluFwdOp-") for line in lines)
-    assert len(lines) == len({case.row for case in workload_cases(ReluFwdOp)})
+    count = len({case.row for case in workload_cases(ReluFwdOp)})
+    compiled, measured = lines[:count], lines[count:]
+    assert [line.partition(": ")[0] for line in compiled] == [
+        f"compiled ahead {n + 1} of {count}" for n in range(count)
+    ]
+    assert [line.partition(": ")[0] for line in measured] == [f"measuring {n + 1} of {count}" for n in range(count)]
+    assert all(line.partition(": ")[2].startswith("ReluFwdOp-") for line in lines)
 
 
 def test_cold_builds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -82,3 +82,19 @@ def test_liger_is_left_out_on_a_cpu() -> None:
     peers = peers_for("RMSNormFwdOp", "norm")
     assert peers is not None
     assert "liger" not in peers.implementations(case, CPU)
+
+
+@pytest.mark.parametrize(
+    ("device", "installed", "found"),
+    [(GPU, True, ["torch", "inductor"]), (GPU, False, ["torch"]), (CPU, False, ["torch", "inductor"])],
+)
+def test_inductor_is_left_out_where_it_cannot_compile(
+    device: torch.device, installed: bool, found: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No peer is required: without Triton the ops are measured against what else there is on CUDA."""
+    real = importlib.util.find_spec
+    stand_in = ModuleType("triton") if installed else None
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: stand_in if name == "triton" else real(name))
+    peers = peers_for("RMSNormFwdOp", "norm")
+    assert peers is not None
+    assert list(peers.available(workload_cases(OPS["RMSNormFwdOp"])[0], device)) == found

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from types import MappingProxyType
+from typing import Final
 
 import torch
 
@@ -21,6 +24,23 @@ class DeviceFacts:
     arch: int
     sm_count: int
     smem_budget: int
+
+
+STATED_FACTS: Final[Mapping[int, DeviceFacts]] = MappingProxyType(
+    {
+        80: DeviceFacts(arch=80, sm_count=108, smem_budget=166912),
+        86: DeviceFacts(arch=86, sm_count=84, smem_budget=101376),
+        89: DeviceFacts(arch=89, sm_count=142, smem_budget=101376),
+        90: DeviceFacts(arch=90, sm_count=132, smem_budget=232448),
+        100: DeviceFacts(arch=100, sm_count=148, smem_budget=232448),
+        120: DeviceFacts(arch=120, sm_count=188, smem_budget=101376),
+    }
+)
+"""For each CUDA architecture the facts of a large device that has it, to ask about a machine that is not there.
+
+The devices are an A100, an A40, an L40S, an H100 or H200, a B200 and an RTX PRO 6000; shared memory is NVIDIA's limit
+for a block of that compute capability.
+"""
 
 
 def device_facts(device: torch.device) -> DeviceFacts:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import logging
 import os
 import tempfile
 import time
@@ -21,6 +22,8 @@ from tileops_kernels.errors import BuildError
 from tileops_kernels.kernel import Kernel
 
 SUBFOLDER = "tuned"
+_LOG = logging.getLogger(__name__)
+"""Tuning takes minutes: at level INFO it says which configuration it builds, and what each one takes."""
 _RUNS = 20
 """Timed runs of a configuration; the best counts, since noise only adds time."""
 
@@ -86,11 +89,16 @@ def _fastest(kernel: Kernel[Any], configs: Sequence[object], measure: Measure) -
     times: dict[int, float] = {}
     failure: BuildError | None = None
     for place, config in enumerate(configs):
+        progress = type(kernel).__name__, place + 1, len(configs), config
+        _LOG.info("tuning %s: building configuration %d of %d: %s", *progress)
         try:
             kernel.configure(config)
             times[place] = measure(run, device)
         except BuildError as error:
             failure = error
+            _LOG.info("tuning %s: configuration %d of %d, %s, does not build", *progress)
+        else:
+            _LOG.info("tuning %s: configuration %d of %d, %s, takes %.1f us", *progress, times[place] * 1e6)
     if not times and failure is not None:
         raise failure
     return min(times, key=times.__getitem__)

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tileops_testing.suites.suite import Check
 
-__all__ = ["CheckFailedError", "KitError", "MissingReferenceError", "SelectionError", "WrongReferenceError"]
+__all__ = [
+    "CheckFailedError",
+    "KitError",
+    "MissingReferenceError",
+    "ResultsError",
+    "SelectionError",
+    "WrongReferenceError",
+]
 
 
 class KitError(Exception):
@@ -25,6 +32,10 @@ class WrongReferenceError(KitError, ValueError):
 
 class SelectionError(KitError, ValueError):
     """A selected op or family does not exist."""
+
+
+class ResultsError(KitError, ValueError):
+    """Files of results cannot be read, or say nothing of each other."""
 
 
 class CheckFailedError(AssertionError):

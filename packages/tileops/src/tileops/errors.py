@@ -31,6 +31,10 @@ class UnknownOpError(TileOPsError, KeyError):
         return str(self.args[0])
 
 
+class StatementError(TileOPsError, ValueError):
+    """A command line states a tensor, a device or a parameter in a way that cannot be read."""
+
+
 class SignatureError(TileOPsError):
     """A call or a construction does not satisfy the op's signature."""
 

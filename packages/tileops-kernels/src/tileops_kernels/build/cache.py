@@ -45,6 +45,14 @@ class StoredLibrary:
     facts: Mapping[str, object]
 
 
+@dataclass(frozen=True, slots=True)
+class FolderUsage:
+    """How many files a folder holds, in its own folders too, and their bytes."""
+
+    files: int
+    bytes: int
+
+
 class CacheFolder:
     """One cache folder and its subfolders, each checked before it is used; any number of processes may share it."""
 
@@ -109,6 +117,21 @@ class CacheFolder:
             file.replace(place)
         return StoredLibrary(places[0][1], dict(facts))
 
+    def check(self) -> None:
+        """Raise CacheError when the folder or one of its subfolders can be written by others; a missing one is fine."""
+        for folder in (self.root, *self._subfolders()):
+            if folder.is_dir():
+                _check(folder)
+
+    def usage(self) -> dict[str, FolderUsage]:
+        """What each subfolder holds; nothing for a folder that is not there or cannot be read."""
+        return {folder.name: _usage(folder) for folder in self._subfolders()}
+
+    def _subfolders(self) -> list[Path]:
+        with contextlib.suppress(OSError):
+            return sorted(path for path in self.root.iterdir() if path.is_dir())
+        return []
+
     def _fallback_root(self, reason: OSError) -> Path:
         """The temporary folder of this process, made with one warning that says why."""
         with self._lock:
@@ -140,6 +163,17 @@ def cache_folder() -> CacheFolder:
 @cache
 def _folder_at(path: Path) -> CacheFolder:
     return CacheFolder(path)
+
+
+def _usage(folder: Path) -> FolderUsage:
+    """What a folder holds; files that vanish meanwhile are not counted."""
+    files = size = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                size += (Path(parent) / name).lstat().st_size
+                files += 1
+    return FolderUsage(files, size)
 
 
 def _is_folder(path: Path) -> bool:

@@ -118,6 +118,14 @@ def run_compiler(command: Sequence[str], *, owner: str, limit: float) -> None:
         )
 
 
+def version_lines(command: Sequence[str]) -> list[str]:
+    """What a compiler says of its version. Raises OSError or subprocess.SubprocessError where it cannot be run."""
+    ran = subprocess.run(  # noqa: S603
+        [*command, "--version"], capture_output=True, stdin=subprocess.DEVNULL, timeout=VERSION_SECONDS, check=True
+    )
+    return ran.stdout.decode(errors="replace").splitlines() or [""]
+
+
 def last_lines(output: str) -> str:
     """The last lines of a command's output, on one line."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
@@ -144,12 +152,9 @@ def _find(stated: str, path: str) -> Compiler:
 def _identified(command: tuple[str, ...]) -> Compiler:
     """The compiler with the first line that it says of its version."""
     try:
-        ran = subprocess.run(  # noqa: S603
-            [*command, "--version"], capture_output=True, stdin=subprocess.DEVNULL, timeout=VERSION_SECONDS, check=True
-        )
+        version = version_lines(command)[0]
     except (OSError, subprocess.SubprocessError) as error:
         raise _NoCompilerError(f"one that does not tell its version: {error}") from error
-    version = ran.stdout.decode(errors="replace").partition("\n")[0]
     return Compiler(command, f"{Path(command[0]).resolve()} {version}")
 
 

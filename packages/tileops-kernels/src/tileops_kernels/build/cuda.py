@@ -69,7 +69,7 @@ def _compile(program: Program, arch: str, owner: str, limit: float) -> Any:
         with tilelang_errors():
             return compile_for_cuda(import_tilelang(limit=limit), program.build(), arch)
     except LoweringError as error:
-        if not _nvcc_found():
+        if find_nvcc() is None:
             raise BuildError(
                 f"{owner}: no nvcc found to compile for {arch}; expected it under CUDA_HOME or on PATH, received none; "
                 "install a CUDA toolkit, or pip install tileops-kernels[cuda]"
@@ -80,14 +80,15 @@ def _compile(program: Program, arch: str, owner: str, limit: float) -> Any:
         ) from error
 
 
-def _nvcc_found() -> bool:
-    """Whether TileLang would find nvcc."""
+def find_nvcc() -> Path | None:
+    """The nvcc that TileLang compiles with, None where it would find none."""
     from tilelang.contrib import nvcc  # noqa: PLC0415
 
     try:
-        return Path(nvcc.get_nvcc_compiler()).is_file()
+        found = Path(nvcc.get_nvcc_compiler())
     except RuntimeError:
-        return False
+        return None
+    return found if found.is_file() else None
 
 
 _BUILDER = CUDABuilder()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tileops_testing.bench.comparing import Comparison, compare_files
 from tileops_testing.bench.overhead import Overhead, measure_overhead
 from tileops_testing.bench.report import BenchResult, Measurement
 from tileops_testing.bench.runner import Runner
@@ -9,6 +10,7 @@ from tileops_testing.bench.timing import DeviceTimer, HostTimer, Timer, Timing, 
 
 __all__ = [
     "BenchResult",
+    "Comparison",
     "DeviceTimer",
     "HostTimer",
     "Measurement",
@@ -16,6 +18,7 @@ __all__ = [
     "Runner",
     "Timer",
     "Timing",
+    "compare_files",
     "measure_overhead",
     "timer_for",
 ]

@@ -1,4 +1,7 @@
-"""``python -m tileops_testing.bench RMSNormFwdOp``: measure ops against their peers and a copy, and write JSON."""
+"""``python -m tileops_testing.bench RMSNormFwdOp``: measure ops against their peers and a copy, and write JSON.
+
+``compare OLD NEW`` in place of op names compares two such files and fails where a case became slower.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from typing import Any, cast
 import torch
 
 from tileops.op.base import Op
+from tileops_testing.bench import comparing
 from tileops_testing.bench.ahead import compile_ahead
 from tileops_testing.bench.builds import measure_builds
 from tileops_testing.bench.overhead import Overhead, measure_overhead, operator_call
@@ -30,7 +34,10 @@ _HOST_BYTES = 1 << 30
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
-    options = _parser().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    if words[:1] == ["compare"]:
+        return comparing.main(words[1:])
+    options = _parser().parse_args(words)
     device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
     try:
         ops = implemented_ops(options.ops, options.family)
@@ -44,8 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if options.ahead:
         everything = [case for cases in chosen.values() for case in cases]
-        for done, problem in compile_ahead(everything, device, options.target, options.ahead):
-            print(f"compiled ahead: {done}{problem and f': {problem}'}", file=sys.stderr)
+        compiled = compile_ahead(everything, device, options.target, options.ahead)
+        for number, (done, problem) in enumerate(compiled, start=1):
+            _say(f"compiled ahead {number} of {len(everything)}: {done}{problem and f': {problem}'}")
     failed = [problem for name, cases in chosen.items() for problem in _measure(name, cases, device, options)]
     for problem in failed:
         print(f"not measured: {problem}", file=sys.stderr)
@@ -94,9 +102,10 @@ def _measure(name: str, cases: Sequence[Case], device: torch.device, options: ar
     done = _earlier(path, facts) if options.resume else {}
     measure = _host_overhead if options.overhead else _compare
     failed: list[str] = []
-    for case in cases:
+    for number, case in enumerate(cases, start=1):
         if case.label in done:
             continue
+        _say(f"measuring {number} of {len(cases)}: {case.id}")
         try:
             result = measure(case, peers, device, options.target)
         except (CheckFailedError, KitError) as error:
@@ -115,6 +124,7 @@ def _keep_builds(name: str, cases: Sequence[Case], device: torch.device, options
     """Measure the cold builds of one op."""
     if not cases:
         return
+    _say(f"building for {len(cases)} cases of {name} with an empty cache")
     result = measure_builds(cases, device, options.target)
     print(result.render())
     path = options.output / f"{name}-builds-{device}.json"
@@ -124,9 +134,14 @@ def _keep_builds(name: str, cases: Sequence[Case], device: torch.device, options
     print(f"written to {path}")
 
 
+def _say(progress: str) -> None:
+    """Say how far the command is, beside its results; nothing moves on the screen while something is timed."""
+    print(progress, file=sys.stderr, flush=True)
+
+
 def _compare(case: Case, peers: Peers, device: torch.device, target: str | None) -> BenchResult:
     op = cast("BenchOp", case.construct(target))
-    return Runner(op, case, device=device).compare(peers.implementations(case, device))
+    return Runner(op, case, device=device).compare(peers.available(case, device))
 
 
 def _host_overhead(case: Case, peers: Peers, device: torch.device, target: str | None) -> Overhead:
@@ -134,7 +149,7 @@ def _host_overhead(case: Case, peers: Peers, device: torch.device, target: str |
     op(*inputs)
     functions = {OWN_NAME: lambda: op(*inputs), "operator alone": operator_call(op, inputs)}
     functions |= peers.parts(op, inputs)
-    for name, implementation in peers.implementations(case, device).items():
+    for name, implementation in peers.available(case, device).items():
         functions[name] = lambda implementation=implementation: implementation(*inputs)  # type: ignore[misc]
     return measure_overhead(case, functions, device)
 

@@ -36,5 +36,5 @@ def _run_once(name: str, label: str, device_name: str, target: str | None) -> No
     case = next(case for case in cases_of(op_class(name), small=False) if case.label == label)
     inputs = case.tensors(device)
     peers = peers_for(name, family_of(name)) or NO_PEERS
-    for function in (case.construct(target), *peers.implementations(case, device).values()):
+    for function in (case.construct(target), *peers.available(case, device).values()):
         function(*inputs)  # type: ignore[operator]

@@ -51,6 +51,9 @@ class BenchResult:
         load: How many processes waited for each of the host's processors while this ran; beyond one, host times are
             those of a shared machine, and no spread tells by how much.
         measurements: One per implementation.
+        flops: The arithmetic that the op must do; 0 in results of before it was kept.
+        product_rate: The FLOP/s that torch's product of large square matrices reached in the same run; 0 where the op
+            does too little arithmetic for each byte to be bound by it, and it was not measured.
     """
 
     op: str
@@ -60,6 +63,18 @@ class BenchResult:
     traffic_bytes: int
     load: float
     measurements: tuple[Measurement, ...]
+    flops: int = 0
+    product_rate: float = 0.0
+
+    @property
+    def least_seconds(self) -> float:
+        """The roofline of the case: what a copy of its bytes takes, or its arithmetic at the product's rate."""
+        arithmetic = self.flops / self.product_rate if self.product_rate else 0.0
+        return max(self[COPY_NAME].seconds, arithmetic)
+
+    def share_of_roofline(self, name: str) -> float:
+        """Return what share of the roofline an implementation reached in this run."""
+        return self.least_seconds / self[name].seconds
 
     @property
     def is_shared(self) -> bool:
@@ -89,10 +104,17 @@ class BenchResult:
         """Return the measurement of one implementation."""
         return next(measurement for measurement in self.measurements if measurement.name == name)
 
+    def _rate(self, found: Measurement) -> str:
+        """The rate of what bounds the case: TFLOP/s where a product was measured beside, else GB/s."""
+        if self.product_rate:
+            return f"{self.flops / found.seconds / 1e12:.1f}"
+        return f"{found.bytes_per_second / 1e9:.0f}"
+
     def render(self, *, width: int = 120) -> str:
         """Return the table of the case: a line per implementation."""
         table = Table(title=f"{self.op} {self.case} on {self.device}, {self.threads} threads", title_justify="left")
-        for heading in ("implementation", "us", "spread", "GB/s", "of copy", "to best peer", "against the reference"):
+        bound = ("GB/s", "of copy") if not self.product_rate else ("TFLOP/s", "of roofline")
+        for heading in ("implementation", "us", "spread", *bound, "to best peer", "against the reference"):
             table.add_column(heading)
         for found in self.measurements:
             ratio = found.ratio_to_best_peer
@@ -102,8 +124,8 @@ class BenchResult:
                 found.name,
                 f"{found.seconds * 1e6:.1f}",
                 f"{found.spread:.1%}",
-                f"{found.bytes_per_second / 1e9:.0f}",
-                f"{found.share_of_copy:.2f}",
+                self._rate(found),
+                f"{self.share_of_roofline(found.name):.2f}",
                 "" if ratio is None else f"{ratio:.2f}{' (noise)' if noise else ''}",
                 found.worst_error,
             )

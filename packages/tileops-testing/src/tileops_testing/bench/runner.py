@@ -29,8 +29,19 @@ Most round before they multiply by a weight or add a bias, and what a bias almos
 """
 
 
+_FLOPS_PER_BYTE = 16
+"""An op that does more for each byte than this may be bound by arithmetic: its roofline is a product's rate too."""
+_PRODUCT_NAME = "torch's product of large matrices"
+_SIDE = {"cuda": 8192, "cpu": 1024}
+"""The extents of those matrices, large enough that nothing but arithmetic counts."""
+
+
 class Work(Protocol):
     """What `BenchOp.eval_roofline` gives."""
+
+    @property
+    def flops(self) -> float:
+        """The floating-point operations that the last call had to do."""
 
     @property
     def bytes(self) -> float:
@@ -57,7 +68,8 @@ class Runner:
     def compare(self, implementations: Mapping[str, Implementation]) -> BenchResult:
         """Check the op and ``implementations``, which take the case's inputs, and time them in one run.
 
-        Copies of as many bytes as the op must move are timed with them, and the fastest stands as the copy.
+        Copies of as many bytes as the op must move are timed with them, and the fastest stands as the copy. Beside an
+        op that does much arithmetic for each byte, torch's product of large matrices is timed too.
 
         Raises:
             CheckFailedError: The op or an implementation disagrees with the reference; nothing is timed then.
@@ -65,15 +77,18 @@ class Runner:
         inputs = self._case.tensors(self._device)
         everything: dict[str, Implementation] = {OWN_NAME: self._op, **implementations}
         errors = self._check(everything, inputs)
-        moved = int(self._op.eval_roofline().bytes)
+        work = self._op.eval_roofline()
+        moved, flops = int(work.bytes), int(work.flops)
         functions: dict[str, Callable[[], object]] = {
             name: _bound(implementation, inputs) for name, implementation in everything.items()
         }
         copies = _copies(moved, self._device)
-        timings = self._timer.time({**functions, **copies})
+        products = _products(inputs, self._device) if flops > _FLOPS_PER_BYTE * moved else {}
+        timings = self._timer.time({**functions, **copies, **products})
         fastest = min((timings[name] for name in copies), key=lambda timing: timing.seconds)
         shown = {name: timings[name] for name in functions} | {COPY_NAME: fastest}
-        return self._result(shown, errors, moved)
+        rate = 2 * _SIDE[self._device.type] ** 3 / timings[_PRODUCT_NAME].seconds if products else 0.0
+        return replace(self._result(shown, errors, moved), flops=flops, product_rate=rate)
 
     def _check(self, implementations: Mapping[str, Implementation], inputs: Inputs) -> dict[str, str]:
         expected = self._case.expected(cloned(inputs))
@@ -145,6 +160,14 @@ def _bound(implementation: Implementation, inputs: Inputs) -> Callable[[], objec
         return implementation(*inputs)
 
     return call
+
+
+def _products(inputs: Inputs, device: torch.device) -> dict[str, Callable[[], object]]:
+    """Return torch's product of square matrices in the dtype of the first floating-point input."""
+    floating = (tensor.dtype for tensor in inputs if tensor is not None and tensor.is_floating_point())
+    dtype = next(floating, torch.float32)
+    left, right = (torch.randn(2 * [_SIDE[device.type]], device=device).to(dtype) for _ in range(2))
+    return {_PRODUCT_NAME: lambda: torch.matmul(left, right)}
 
 
 def _copies(moved: int, device: torch.device) -> dict[str, Callable[[], object]]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 import torch
 
@@ -30,6 +30,13 @@ class Registered(Generic[ValueT]):
 
     value: ValueT
     owner: str
+
+
+class Registration(NamedTuple):
+    """Who registered, and what, in words."""
+
+    owner: str
+    what: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +168,14 @@ class BackendRegistry:
                 "constructor, or call set_default_target"
             )
         return claiming[0] if claiming else BUILTIN
+
+    def registrations(self) -> tuple[Registration, ...]:
+        """Everything that is registered, with who brought it, in the order of owners and names."""
+        found = self._contents
+        types = [(item.owner, f"kernel type {key} of {op}") for (op, key), item in found.kernel_types.items()]
+        detectors = [(item.owner, f"detector of target {target}") for target, item in found.detectors.items()]
+        builders = [(item.owner, f"target {target}, builder of {op}") for (op, target), item in found.builders.items()]
+        return tuple(Registration(*item) for item in sorted([*types, *detectors, *builders]))
 
     def load_failures(self) -> tuple[str, ...]:
         """The backends that failed to load, one line each."""

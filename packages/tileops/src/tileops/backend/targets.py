@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tileops.backend.registry import BUILTIN, BackendRegistry
-from tileops.backend.specs import TargetKernel, TensorSpec
+from tileops.backend.specs import BuildKernel, TargetKernel, TensorSpec
 from tileops_kernels.errors import BackendError, OpNotAvailableError
 
 
@@ -38,6 +38,21 @@ def build_kernel(
     Raises OpNotAvailableError when the target registered no builder for the op: there is no fall-back to the in-tree
     kernels. Raises BackendError when the builder returns something that cannot be called.
     """
+    builder = require_builder(registry, op_name, target)
+    kernel: object = builder(*specs, **parameters)
+    if not callable(kernel):
+        raise BackendError(
+            f"{op_name}: target {target!r}: expected its builder to return a callable, received {kernel!r}; return a "
+            "function of the tensors in signature order"
+        )
+    return kernel
+
+
+def require_builder(registry: BackendRegistry, op_name: str, target: str) -> BuildKernel:
+    """The target's builder of an op.
+
+    Raises OpNotAvailableError when it registered none: there is no fall-back to the in-tree kernels.
+    """
     builder = registry.builder_of(op_name, target)
     if builder is None:
         serving = registry.targets_serving(op_name)
@@ -46,13 +61,7 @@ def build_kernel(
             f"{target!r}, which registered no builder for it; construct the op with target={BUILTIN!r} to run the "
             "in-tree kernels"
         )
-    kernel: object = builder(*specs, **parameters)
-    if not callable(kernel):
-        raise BackendError(
-            f"{op_name}: target {target!r}: expected its builder to return a callable, received {kernel!r}; return a "
-            "function of the tensors in signature order"
-        )
-    return kernel
+    return builder
 
 
 def spec_of(tensor: Tensor | None) -> TensorSpec | None:

@@ -33,6 +33,16 @@ class Peers:
     implementations: Callable[[Case, torch.device], Mapping[str, Callable[..., object]]]
     parts: Callable[[SubjectOp, Inputs], Mapping[str, Callable[[], object]]] = no_parts
 
+    def available(self, case: Case, device: torch.device) -> Mapping[str, Callable[..., object]]:
+        """Return the peers that run here: those of libraries that are installed, and inductor where it can compile.
+
+        On CUDA inductor compiles through Triton, which torch does not always bring.
+        """
+        found = self.implementations(case, device)
+        if device.type != "cuda" or importlib.util.find_spec("triton") is not None:
+            return found
+        return {name: implementation for name, implementation in found.items() if name != "inductor"}
+
 
 NO_PEERS = Peers(lambda *_: {})
 """The peers of an op that has none."""

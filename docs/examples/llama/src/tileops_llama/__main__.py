@@ -1,0 +1,115 @@
+"""`python -m tileops_llama`: tokens per second of a Llama as it comes, and with its norms and rotations as ops."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from tileops_llama.decoding import SIZES, WARM_STEPS, Decoding, captured, make_model, seconds
+from tileops_llama.replacing import with_ops
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+ALLOWED = {torch.float32: 1e-5, torch.bfloat16: 5e-2, torch.float16: 1e-2}
+"""How far logits may differ, as a share of the largest: the original rounds a norm before its weight, the op after."""
+PASSES = ("original", "with ops", "with ops", "original")
+"""The order of measuring, so that a drift of the clock rate falls on both alike; the better pass of each counts."""
+
+Models = Mapping[str, Any]
+Run = Callable[[], object]
+Way = tuple[str, Mapping[str, Run], int, int]
+"""A way of running: its name, what runs of each model, the tokens of one run, and how often it runs in a pass."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compare the logits, measure both models, and return 1 where the logits differ."""
+    chosen = _parser().parse_args(arguments)
+    device, dtype = torch.device(chosen.device), DTYPES[chosen.dtype]
+    console = Console(highlight=False)
+    with torch.inference_mode():
+        original = make_model(chosen.size, device, dtype)
+        models = {"original": original, "with ops": with_ops(original)}
+        prompt = torch.randint(original.config.vocab_size, (chosen.batch, chosen.prompt), device=device)
+        difference = _difference(models, prompt)
+        console.print(f"Llama {chosen.size}, {chosen.dtype} on {_name(device)}, {torch.get_num_threads()} threads")
+        console.print(f"largest difference of logits: {difference:.1e} of the largest logit")
+        if difference > ALLOWED[dtype]:
+            console.print(f"expected at most {ALLOWED[dtype]:.0e}: the models disagree")
+            return 1
+        console.print(_measured(models, prompt, chosen, console))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    cuda = torch.cuda.is_available()
+    parser = argparse.ArgumentParser(prog="python -m tileops_llama", description=__doc__)
+    parser.add_argument("--size", choices=tuple(SIZES), default="small")
+    parser.add_argument("--device", default="cuda" if cuda else "cpu")
+    parser.add_argument("--dtype", choices=tuple(DTYPES), default="bfloat16" if cuda else "float32")
+    parser.add_argument("--batch", type=int, default=1, help="sequences decoded together")
+    parser.add_argument("--prompt", type=int, default=256, help="tokens of the prompt")
+    parser.add_argument("--steps", type=int, default=32, help="tokens decoded in a pass")
+    parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out, which takes longest")
+    return parser
+
+
+def _name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
+
+
+def _difference(models: Models, prompt: Tensor) -> float:
+    first, second = (model(input_ids=prompt).logits.float() for model in models.values())
+    return float((first - second).abs().max() / first.abs().max())
+
+
+def _measured(models: Models, prompt: Tensor, chosen: argparse.Namespace, console: Console) -> Table:
+    """A line per way of running: tokens per second of both models, and their ratio."""
+    table = Table("tokens per second", *models, "ratio", box=None, pad_edge=False)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for way, runs, tokens, times in _ways(models, prompt, chosen):
+        with console.status(f"measuring {way}"):
+            found = _best(runs, prompt.device, times)
+        rates = {name: tokens / found[name] for name in models}
+        table.add_row(way, *(f"{rate:.0f}" for rate in rates.values()), f"{rates['with ops'] / rates['original']:.2f}")
+    return table
+
+
+def _ways(models: Models, prompt: Tensor, chosen: argparse.Namespace) -> Iterator[Way]:
+    """Yield what is measured, each made when its turn comes."""
+    batch, length = prompt.shape
+    prefill = {name: _prefill(model, prompt) for name, model in models.items()}
+    yield f"prefill of {batch} x {length}", prefill, batch * length, 3
+    kinds: dict[str, Callable[[Run], Run]] = {"decode": lambda step: step}
+    if not chosen.no_compile:
+        kinds["decode, compiled"] = lambda step: torch.compile(step, fullgraph=True)
+    if prompt.is_cuda:
+        kinds["decode, CUDA graph"] = captured
+        if not chosen.no_compile:
+            kinds["decode, compiled, CUDA graph"] = lambda step: captured(torch.compile(step, fullgraph=True))
+    taken = 2 * WARM_STEPS + 1 + 2 * chosen.steps
+    for way, prepare in kinds.items():
+        runs = {name: prepare(Decoding(model, prompt, taken).step) for name, model in models.items()}
+        yield way, runs, batch, chosen.steps
+
+
+def _prefill(model: Any, prompt: Tensor) -> Run:
+    return lambda: model(input_ids=prompt, logits_to_keep=1)
+
+
+def _best(runs: Mapping[str, Run], device: torch.device, times: int) -> dict[str, float]:
+    """Seconds of one run of each model, after warming both."""
+    for run in runs.values():
+        seconds(run, device, WARM_STEPS)
+    passes = [(name, seconds(runs[name], device, times)) for name in PASSES]
+    return {name: min(taken for other, taken in passes if other == name) for name in runs}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

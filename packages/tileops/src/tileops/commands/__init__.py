@@ -1,0 +1,1 @@
+"""What `python -m tileops` does: looking at an installation, and saying what would serve a call."""
