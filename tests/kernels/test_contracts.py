@@ -127,6 +127,17 @@ def test_preferences_name_other_types_of_the_interface(names: set[str]) -> None:
         table(self=lost)
 
 
+def test_preferences_are_a_set() -> None:
+    """A bare key, whose letters would pass for keys, is refused."""
+    bare = type("Bare", (ShortScale,), {"preferred_over": "other", "forward": ShortScale.forward})
+
+    with pytest.raises(ContractTypeError) as failure:
+        table(bare=bare)
+    assert str(failure.value) == (
+        "Toy.bare: expected preferred_over to be a set of keys, received 'other'; write frozenset({...})"
+    )
+
+
 def test_preferences_form_no_cycle() -> None:
     """A cycle of preferences is refused, and shown."""
     first = type("First", (ShortScale,), {"preferred_over": frozenset({"second"})})

@@ -93,13 +93,14 @@ def test_weight_on_another_device(op: RMSNormFwdOp, x: Tensor) -> None:
 
 
 def test_misspelled_argument(op: RMSNormFwdOp, x: Tensor) -> None:
-    """A keyword that the call does not take is refused, listing those it takes."""
+    """A keyword that the call does not take is refused, with the nearest one, or listing those it takes."""
     with pytest.raises(ArgumentError) as failure:
         op(x, wieght=x)  # type: ignore[call-arg]
     assert str(failure.value) == (
-        "RMSNormFwdOp: wieght: expected arguments (x, weight=None), received the keyword 'wieght'; "
-        "call it as op(x, weight=None)"
+        "RMSNormFwdOp: wieght: expected arguments (x, weight=None), received the keyword 'wieght'; did you mean weight?"
     )
+    with pytest.raises(ArgumentError, match=r"received the keyword 'gamma'; call it as op\(x, weight=None\)"):
+        op(x, gamma=x)  # type: ignore[call-arg]
 
 
 def test_missing_surplus_and_foreign_arguments(op: RMSNormFwdOp, x: Tensor) -> None:

@@ -74,10 +74,7 @@ def test_row_2_forward_receives_arguments_under_their_names() -> None:
         ),
         (
             lambda op, x: op(x, bais=x),
-            (
-                "ChainFwdOp: bais: expected arguments (x, bias=None), received the keyword 'bais'; call it as "
-                "op(x, bias=None)"
-            ),
+            ("ChainFwdOp: bais: expected arguments (x, bias=None), received the keyword 'bais'; did you mean bias?"),
         ),
         (
             lambda op, x: op(x, x, x),

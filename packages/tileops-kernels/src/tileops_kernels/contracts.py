@@ -45,6 +45,11 @@ def _check_shape(label: str, key: InterfaceKey[Any, Any], kernel_type: KernelTyp
             f"received {'another forward' if written else 'none'}{_text(received)}; "
             "write forward with the interface's arguments"
         )
+    if not isinstance(kernel_type.preferred_over, frozenset | set):
+        raise ContractTypeError(
+            f"{label}: expected preferred_over to be a set of keys, received {kernel_type.preferred_over!r}; "
+            "write frozenset({...})"
+        )
 
 
 def _parameters(holder: Any) -> tuple[tuple[str, inspect._ParameterKind, bool], ...]:

@@ -40,8 +40,7 @@ def wrong_construction(
     bare = [item.replace(annotation=item.empty) for item in signature.parameters.values()]
     text = str(inspect.Signature(bare))[1:-1]
     if unknown:
-        near = get_close_matches(unknown[0], accepted, n=1)
-        mend = f"did you mean {near[0]}?" if near else f"construct it as {name}({text})"
+        mend = _meant(unknown[0], accepted) or f"construct it as {name}({text})"
         return ArgumentError(
             f"{name}: {unknown[0]}: expected parameters ({text}), received the keyword {unknown[0]!r}; {mend}"
         )
@@ -49,6 +48,12 @@ def wrong_construction(
         f"{name}: {reason}; expected parameters ({text}), "
         f"received {len(args)} positional and the keywords {sorted(kwargs)}; construct it as {name}({text})"
     )
+
+
+def _meant(keyword: str, accepted: Sequence[str]) -> str:
+    """The question whether a misspelt keyword was meant as one that is accepted; empty where none is near."""
+    near = get_close_matches(keyword, accepted, n=1)
+    return f"did you mean {near[0]}?" if near else ""
 
 
 def refuse_arguments(
@@ -69,8 +74,10 @@ def refuse_arguments(
             raise ArgumentError(
                 f"{name}: {keyword}: expected one value, received a positional and a keyword one; {mend}"
             )
+        names = [*plan.inputs, *(["out"] if any(branch.has_out for branch in plan.branches) else [])]
         raise ArgumentError(
-            f"{name}: {keyword}: expected arguments ({accepted}), received the keyword {keyword!r}; {mend}"
+            f"{name}: {keyword}: expected arguments ({accepted}), received the keyword {keyword!r}; "
+            f"{_meant(keyword, names) or mend}"
         )
     if excess:
         raise ArgumentError(
