@@ -73,6 +73,11 @@ def fills_access(vector, dtype):
     return vector * tvm.DataType(str(dtype)).bits == 128
 
 
+def fits_access(vector, dtype):
+    """Whether `vector` elements of `dtype` take at most the 16 bytes of one access."""
+    return vector * tvm.DataType(str(dtype)).bits <= 128
+
+
 @T.macro
 def first_over_lanes(operation, value, position, values, positions, slot, lane, lanes):
     """value[0] at position[0] = the extreme over the `lanes` threads of a row and where it stands, in each of them.
@@ -170,11 +175,19 @@ def read_vectors(x, steps, vector, source, row, first, step, n, whole, present, 
 
 @T.macro
 def read_parameter(w, steps, vector, source, first, step, n, whole):
-    """w[k, :] = `vector` elements of `source`, which all rows share, as read_vectors does."""
+    """w[k, :] = `vector` elements of `source`, which all rows share, as read_vectors does.
+
+    Elements wider than the rows' are read in as many accesses of 16 bytes as they take.
+    """
     for k in T.unroll(steps):
         if whole or first + k * step < n:
-            for v in T.vectorized(vector):
-                w[k, v] = source[first + k * step + v]
+            if fits_access(vector, source.dtype):
+                for v in T.vectorized(vector):
+                    w[k, v] = source[first + k * step + v]
+            else:
+                for part in T.unroll(vector // 4):
+                    for v in T.vectorized(4):
+                        w[k, part * 4 + v] = source[first + k * step + part * 4 + v]
 
 
 @T.macro

@@ -3,41 +3,41 @@
 import tilelang.language as T  # noqa: N812
 
 
-def program_of_rows(body, rows, parameter, dtype, weighted, biased, added=False, gated=False):
+def program_of_rows(body, rows, parameter, dtype, scales, weighted, biased, added=False, gated=False):
     """The program that runs the macro `body(X, R, W, B, G, Y, S, eps)` with the tensors that are passed as parameters.
 
     X, Y, and where `added` R and S, have shape `rows`; W where `weighted`, B where `biased` and G where `gated` have
-    shape `parameter`. The macro is given None for what is absent. What is added comes with a weight and without a
-    gate, a gate with both others.
+    shape `parameter` and dtype `scales`. The macro is given None for what is absent. What is added comes with a weight
+    and without a gate, a gate with both others.
     """
     if added:
-        return _added(body, rows, parameter, dtype, biased)
+        return _added(body, rows, parameter, dtype, scales, biased)
     if gated:
 
         @T.prim_func
         def gated_rows(
             X: T.Tensor[rows, dtype],
-            W: T.Tensor[parameter, dtype],
-            B: T.Tensor[parameter, dtype],
-            G: T.Tensor[parameter, dtype],
+            W: T.Tensor[parameter, scales],
+            B: T.Tensor[parameter, scales],
+            G: T.Tensor[parameter, scales],
             Y: T.Tensor[rows, dtype],
             eps: T.float32,
         ):
             body(X, None, W, B, G, Y, None, eps)
 
         return gated_rows
-    return _scaled(body, rows, parameter, dtype, weighted, biased)
+    return _scaled(body, rows, parameter, dtype, scales, weighted, biased)
 
 
-def _scaled(body, rows, parameter, dtype, weighted, biased):
+def _scaled(body, rows, parameter, dtype, scales, weighted, biased):
     """The program of one row read and one written."""
     if weighted and biased:
 
         @T.prim_func
         def affine_rows(
             X: T.Tensor[rows, dtype],
-            W: T.Tensor[parameter, dtype],
-            B: T.Tensor[parameter, dtype],
+            W: T.Tensor[parameter, scales],
+            B: T.Tensor[parameter, scales],
             Y: T.Tensor[rows, dtype],
             eps: T.float32,
         ):
@@ -48,7 +48,7 @@ def _scaled(body, rows, parameter, dtype, weighted, biased):
 
         @T.prim_func
         def weighted_rows(
-            X: T.Tensor[rows, dtype], W: T.Tensor[parameter, dtype], Y: T.Tensor[rows, dtype], eps: T.float32
+            X: T.Tensor[rows, dtype], W: T.Tensor[parameter, scales], Y: T.Tensor[rows, dtype], eps: T.float32
         ):
             body(X, None, W, None, None, Y, None, eps)
 
@@ -57,7 +57,7 @@ def _scaled(body, rows, parameter, dtype, weighted, biased):
 
         @T.prim_func
         def biased_rows(
-            X: T.Tensor[rows, dtype], B: T.Tensor[parameter, dtype], Y: T.Tensor[rows, dtype], eps: T.float32
+            X: T.Tensor[rows, dtype], B: T.Tensor[parameter, scales], Y: T.Tensor[rows, dtype], eps: T.float32
         ):
             body(X, None, None, B, None, Y, None, eps)
 
@@ -70,7 +70,7 @@ def _scaled(body, rows, parameter, dtype, weighted, biased):
     return plain_rows
 
 
-def _added(body, rows, parameter, dtype, biased):
+def _added(body, rows, parameter, dtype, scales, biased):
     """The program of two rows read, their sum written beside its norm."""
     if biased:
 
@@ -78,8 +78,8 @@ def _added(body, rows, parameter, dtype, biased):
         def added_affine_rows(
             X: T.Tensor[rows, dtype],
             R: T.Tensor[rows, dtype],
-            W: T.Tensor[parameter, dtype],
-            B: T.Tensor[parameter, dtype],
+            W: T.Tensor[parameter, scales],
+            B: T.Tensor[parameter, scales],
             Y: T.Tensor[rows, dtype],
             S: T.Tensor[rows, dtype],
             eps: T.float32,
@@ -92,7 +92,7 @@ def _added(body, rows, parameter, dtype, biased):
     def added_weighted_rows(
         X: T.Tensor[rows, dtype],
         R: T.Tensor[rows, dtype],
-        W: T.Tensor[parameter, dtype],
+        W: T.Tensor[parameter, scales],
         Y: T.Tensor[rows, dtype],
         S: T.Tensor[rows, dtype],
         eps: T.float32,

@@ -15,7 +15,15 @@ from tileops_kernels.build.program import Program
 from tileops_kernels.kernel import Kernel, KernelType
 from tileops_kernels.memory import addresses
 from tileops_kernels.norm.interfaces import GroupNormCall, GroupNormFwdInterface
-from tileops_kernels.norm.rows import DTYPES, CUDARows, GeneralRows, OnChipRows, StreamedRows, dtype_refusal
+from tileops_kernels.norm.rows import (
+    DTYPES,
+    CUDARows,
+    GeneralRows,
+    OnChipRows,
+    StreamedRows,
+    dtype_refusal,
+    weight_dtypes,
+)
 
 _READS_WEIGHT, _READS_BIAS = 1, 2
 
@@ -68,17 +76,18 @@ class GroupNormCPUKernel(Kernel[GroupNormCall], GroupNormFwdInterface):
     @classmethod
     def refusal(cls, call: GroupNormCall) -> str | None:
         """None for the dtypes that all norms serve."""
-        return dtype_refusal(call.dtype) or super().refusal(call)
+        return dtype_refusal(call.dtype, call.weight_dtype) or super().refusal(call)
 
     @classmethod
     def entry_for(cls, call: GroupNormCall) -> tuple[Hashable, Callable[[], GroupNormCPUKernel]]:
         """One entry for all threads, groups and batch entries."""
-        return (call.n, call.span, call.eps, call.dtype), partial(cls, call)
+        return (call.n, call.span, call.eps, call.dtype, call.weight_dtype), partial(cls, call)
 
     def programs(self) -> Sequence[Program]:
         """The one program, whichever of weight and bias are passed."""
         module, dtype = "tileops_kernels.norm.programs.group_norm_cpu", DTYPES[self.call.dtype]
-        return [Program.of(module, "group_norm_rows", n=self.call.n, span=self.call.span, dtype=dtype)]
+        sizes = {"n": self.call.n, "span": self.call.span}
+        return [Program.of(module, "group_norm_rows", **sizes, dtype=dtype, **weight_dtypes(self.call))]
 
     def forward(self, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
         """See `GroupNormFwdInterface.forward`."""

@@ -17,13 +17,15 @@ from tileops_kernels.interface import InterfaceKey, KernelInterface
 class LayerNormCall(CallSpec):
     """A norm over the trailing `n` elements of each row.
 
-    `n` is the row length in elements, `eps` is added under the square root, `dtype` is that of the activations.
+    `n` is the row length in elements, `eps` is added under the square root, `dtype` is that of the activations, and
+    `weight_dtype` that of weight and bias where it is another, else None.
     The number of rows is not part of it: every kernel takes any.
     """
 
     n: int
     eps: float
     dtype: torch.dtype
+    weight_dtype: torch.dtype | None = None
 
     @property
     def piece(self) -> int:

@@ -90,11 +90,21 @@ def _lanes(vectors: int) -> int:
     return -(-vectors // WARP) * WARP
 
 
-def dtype_refusal(dtype: torch.dtype) -> str | None:
+def dtype_refusal(dtype: torch.dtype, weight_dtype: torch.dtype | None = None) -> str | None:
     """None for the dtypes that every norm kernel serves, else the reason."""
-    if dtype in DTYPES:
+    if dtype not in DTYPES:
+        return f"serves {', '.join(DTYPES.values())}, not {str(dtype).removeprefix('torch.')}"
+    if weight_dtype in (None, dtype, torch.float32):
         return None
-    return f"serves {', '.join(DTYPES.values())}, not {str(dtype).removeprefix('torch.')}"
+    given, received = (str(found).removeprefix("torch.") for found in (dtype, weight_dtype))
+    return f"takes weights in float32 or {given} for {given}, not {received}"
+
+
+def weight_dtypes(call: LayerNormCall) -> Mapping[str, str]:
+    """What a builder is told of the dtype of weight and bias where it is not that of the rows."""
+    if call.weight_dtype in (None, call.dtype):
+        return {}
+    return {"scales": DTYPES[call.weight_dtype]}
 
 
 def _vector_refusal(call: LayerNormCall) -> str | None:
@@ -138,8 +148,11 @@ class RowNormKernel(Kernel[LayerNormCall], Generic[Function]):
 
     @classmethod
     def refusal(cls, call: LayerNormCall) -> str | None:
-        """None for the dtypes that all norms serve."""
-        return dtype_refusal(call.dtype) or super().refusal(call)
+        """None for the dtypes that all norms serve; a modulated one takes all tensors in one."""
+        reason = dtype_refusal(call.dtype, call.weight_dtype)
+        if reason is None and cls.fixed.get("modulated") and (other := weight_dtypes(call)):
+            reason = f"takes scales and shifts in {DTYPES[call.dtype]} for {DTYPES[call.dtype]}, not {other['scales']}"
+        return reason or super().refusal(call)
 
     def programs(self) -> Sequence[Program]:
         """The program of each signature, the one with every tensor first."""
@@ -156,6 +169,7 @@ class RowNormKernel(Kernel[LayerNormCall], Generic[Function]):
             dtype=DTYPES[self.call.dtype],
             **dict(zip(self.affine, passed, strict=True)),
             **self._variant(),
+            **weight_dtypes(self.call),
             **settings,
         )
 
@@ -232,19 +246,24 @@ class OnChipRows(CUDARows):
 
     def __init__(self, call: LayerNormCall) -> None:
         super().__init__(call)
-        self.settings = on_chip_settings(call, threads=self.threads, accesses=self.accesses)
+        self.settings = on_chip_settings(call, threads=self.threads, accesses=self._most_accesses(call))
 
     @classmethod
     def refusal(cls, call: LayerNormCall) -> str | None:
         """None for rows of whole 16-byte accesses that a block can hold."""
         reason = super().refusal(call) or _vector_refusal(call)
-        if reason is None and call.n > (limit := _on_chip_limit(call, cls.accesses)):
+        if reason is None and call.n > (limit := _on_chip_limit(call, cls._most_accesses(call))):
             reason = f"a block holds rows of up to {limit} elements on chip; n={call.n} is longer"
         return reason
 
     def config(self) -> Mapping[str, object]:
         """The launch settings."""
         return asdict(self.settings)
+
+    @classmethod
+    def _most_accesses(cls, call: LayerNormCall) -> int:
+        """Half as many where weights take twice the registers of the row's elements, which they are held beside."""
+        return cls.accesses // 2 if weight_dtypes(call) else cls.accesses
 
     def _build(self) -> tuple[str, str, Mapping[str, int]]:
         return "", "on_chip", {"vector": vector_width(self.call), **asdict(self.settings)}
@@ -297,7 +316,7 @@ class CPURows(RowNormKernel[CPUFunction]):
     @classmethod
     def entry_for(cls, call: LayerNormCall) -> tuple[Hashable, Callable[[], CPURows]]:
         """One entry for all threads and all row counts."""
-        return (call.n, call.eps, call.dtype), partial(cls, call)
+        return (call.n, call.eps, call.dtype, call.weight_dtype), partial(cls, call)
 
     def _build(self) -> tuple[str, str, Mapping[str, int]]:
         return "_cpu", "rows", {}

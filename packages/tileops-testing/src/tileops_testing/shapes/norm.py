@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from tileops.manifest.model import WorkloadRow
 
@@ -41,6 +41,22 @@ def _tokens(label: str, extent: int, batch: Sequence[int], *dtypes: str) -> Work
         dtype_cases=tuple({"T": dtype} for dtype in dtypes),
         values={"N": extent, "B": tuple(batch)},
     )
+
+
+def _weighted(*rows: WorkloadRow, always: bool = False) -> tuple[WorkloadRow, ...]:
+    """The rows with a dtype of weights: that of the activations, and for half precision float32 too."""
+    return tuple(
+        WorkloadRow(label=row.label, some=row.some, dtype_cases=tuple(_weights_of(row.dtype_cases)), values=row.values)
+        if always or {"weight", "bias"} & set(row.some)
+        else row
+        for row in rows
+    )
+
+
+def _weights_of(cases: Sequence[Mapping[str, str]]) -> Iterator[Mapping[str, str]]:
+    for case in cases:
+        for weights in dict.fromkeys((case["T"], "float32")):
+            yield {**case, "W": weights}
 
 
 _LAST_AXIS = (
@@ -82,9 +98,9 @@ ROWS: Mapping[str, Sequence[WorkloadRow]] = {
         _maps("large-channels", [2, 3, 96, 256], "bfloat16", training=True, some=(*_STATISTICS, *_AFFINE)),
         _maps("no-entries-train", [0, 3, 4], "float32", training=True, some=_STATISTICS),
     ),
-    "FusedAddLayerNormFwdOp": _LAST_AXIS,
-    "FusedAddRMSNormFwdOp": _LAST_AXIS,
-    "GroupNormFwdOp": (
+    "FusedAddLayerNormFwdOp": _weighted(*_LAST_AXIS, always=True),
+    "FusedAddRMSNormFwdOp": _weighted(*_LAST_AXIS, always=True),
+    "GroupNormFwdOp": _weighted(
         _maps("one-group", [3, 6, 7, 7], "float32", "float16", num_groups=1, some=_AFFINE),
         _maps("channels-alone", [33, 12], "float32", "bfloat16", num_groups=3, some=_AFFINE),
         _maps("group-per-channel", [2, 5, 33], "float16", num_groups=5, some=("weight",)),
@@ -94,7 +110,7 @@ ROWS: Mapping[str, Sequence[WorkloadRow]] = {
         _maps("no-entries", [0, 4, 8], "float32", num_groups=2, some=_AFFINE),
         _maps("no-length", [2, 4, 0], "float32", num_groups=2),
     ),
-    "InstanceNormFwdOp": (
+    "InstanceNormFwdOp": _weighted(
         _maps("odd-maps", [3, 5, 7, 7], "float32", "bfloat16", some=("weight",)),
         _maps("odd-maps-moving", [3, 5, 7, 7], "float16", some=(*_STATISTICS, "bias")),
         _maps("one-value-running", [2, 3, 1], "float32", use_input_stats=False, some=_STATISTICS),
@@ -102,7 +118,7 @@ ROWS: Mapping[str, Sequence[WorkloadRow]] = {
         _maps("volumes", [2, 3, 4, 5, 6], "bfloat16", some=("bias",)),
         _maps("no-entries", [0, 3, 4], "float32", some=_STATISTICS),
     ),
-    "LayerNormFwdOp": (
+    "LayerNormFwdOp": _weighted(
         _row("one-element-rows", [1], [5], "float32", some=_AFFINE),
         _row("odd-rows", [7], [3], "float16", some=_AFFINE),
         _row("below-a-tile", [4095], [33], "float16", "float32", some=_AFFINE),
@@ -110,7 +126,7 @@ ROWS: Mapping[str, Sequence[WorkloadRow]] = {
         _row("no-batch-axis", [128], [], "float16"),
         _row("no-rows", [4096], [0], "float16", some=_AFFINE),
     ),
-    "RMSNormFwdOp": (
+    "RMSNormFwdOp": _weighted(
         _row("one-element-rows", [1], [5], "float32"),
         _row("odd-rows", [7], [3], "float16"),
         _row("below-a-tile", [4095], [33], "float16", "float32"),

@@ -102,9 +102,9 @@ def instantiate(entry: OpEntry, row: WorkloadRow, dtype_case: Mapping[str, str])
 
 
 def case_id(signature: Signature, row: WorkloadRow, dtypes: Mapping[str, str]) -> str:
-    """Return the name of a case: its row's label, and the dtypes in the order of their indices."""
-    named = [name for name, kind in signature.forall.items() if isinstance(kind, DTypeKind) and name in dtypes]
-    return "-".join([row.label, *(dtypes[name] for name in named)])
+    """Return the name of a case: its row's label, and the dtypes in the order of their indices, or the one of all."""
+    named = [dtypes[name] for name, kind in signature.forall.items() if isinstance(kind, DTypeKind) and name in dtypes]
+    return "-".join([row.label, *(named[:1] if len(set(named)) == 1 else named)])
 
 
 def dtype_named(name: str, text: str) -> torch.dtype:

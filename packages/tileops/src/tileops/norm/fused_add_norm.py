@@ -23,10 +23,10 @@ from tileops_kernels.norm import (
 class FusedAddRMSNormFwdOp(LastAxisNormOp):
     """`residual_out = x + residual` and `y = RMSNorm(x + residual) * weight`, over the last axis.
 
-    x, residual: `[*B, N]`, float16, bfloat16 or float32, of one dtype, any layout; weight: `[N]` in that dtype. Returns
-    y and residual_out, two new contiguous tensors of x's shape and dtype; no input is written. Sums and their squares
-    are formed in float32 and each result is rounded once: what is normalised is the sum before it is rounded. A row
-    with NaN gives NaN in that row alone.
+    x, residual: `[*B, N]`, float16, bfloat16 or float32, of one dtype, any layout; weight: `[N]` in that dtype or
+    float32. Returns y and residual_out, two new contiguous tensors of x's shape and dtype; no input is written. Sums
+    and their squares are formed in float32 and each result is rounded once: what is normalised is the sum before it is
+    rounded. A row with NaN gives NaN in that row alone.
 
     eps: added to the mean square.
 
@@ -45,7 +45,7 @@ class FusedAddRMSNormFwdOp(LastAxisNormOp):
 
     def forward(self, x: Tensor, residual: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the norm and the sum of checked inputs."""
-        kernel = self.kernel_for(FUSED_ADD_RMS_NORM, self.row_call(x))
+        kernel = self.kernel_for(FUSED_ADD_RMS_NORM, self.row_call(x, weight))
         return kernel(x.contiguous(), residual.contiguous(), weight.contiguous())
 
     if TYPE_CHECKING:
@@ -55,7 +55,8 @@ class FusedAddRMSNormFwdOp(LastAxisNormOp):
 class FusedAddLayerNormFwdOp(LastAxisNormOp):
     """`residual_out = x + residual` and `y = LayerNorm(x + residual) * weight + bias`, over the last axis.
 
-    x, residual: `[*B, N]`, float16, bfloat16 or float32, of one dtype, any layout; weight, bias: `[N]` in that dtype.
+    x, residual: `[*B, N]`, float16, bfloat16 or float32, of one dtype, any layout; weight, bias: `[N]` in that dtype
+    or both in float32.
     Returns y and residual_out, two new contiguous tensors of x's shape and dtype; no input is written. What is
     normalised is the sum in float32, before it is rounded; its variance divides by the number of elements and is formed
     from squared deviations, so that a mean that is large against the spread costs no digits. Each result is rounded
@@ -77,7 +78,7 @@ class FusedAddLayerNormFwdOp(LastAxisNormOp):
 
     def forward(self, x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the norm and the sum of checked inputs."""
-        kernel = self.kernel_for(FUSED_ADD_LAYER_NORM, self.row_call(x))
+        kernel = self.kernel_for(FUSED_ADD_LAYER_NORM, self.row_call(x, weight))
         return kernel(x.contiguous(), residual.contiguous(), weight.contiguous(), bias.contiguous())
 
     if TYPE_CHECKING:

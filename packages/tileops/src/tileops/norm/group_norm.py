@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor
 
+from tileops.norm.base import other_dtype
 from tileops.op.base import Op
 from tileops_kernels.interface import KernelInterface
 from tileops_kernels.kernel import KernelType
@@ -30,11 +31,12 @@ from tileops_kernels.norm import (
 class GroupNormFwdOp(Op):
     """`y = (x - mean) * rsqrt(var + eps) * weight + bias`, with one mean and variance for each group of channels.
 
-    x: `[B, C, *L]`, float16, bfloat16 or float32, any layout; weight, bias: `[C]` in x's dtype, or None for ones and
-    zeros, each independently. The channels of a batch entry make `num_groups` groups of equally many neighbours, each
-    of more than one value. Returns a new contiguous tensor of x's shape and dtype. The variance divides by the number
-    of values and is formed from squared deviations in float32, so that a mean that is large against the spread costs no
-    digits; the result is rounded once. A group with NaN or an infinity gives NaN in that group alone.
+    x: `[B, C, *L]`, float16, bfloat16 or float32, any layout; weight, bias: `[C]` in x's dtype or both in float32, or
+    None for ones and zeros, each independently. The channels of a batch entry make `num_groups` groups of equally many
+    neighbours, each of more than one value. Returns a new contiguous tensor of x's shape and dtype. The variance
+    divides by the number of values and is formed from squared deviations in float32, so that a mean that is large
+    against the spread costs no digits; the result is rounded once. A group with NaN or an infinity gives NaN in that
+    group alone.
 
     num_groups: a divisor of `C`. eps: added to the variance.
 
@@ -59,7 +61,7 @@ class GroupNormFwdOp(Op):
         span = x.shape[1] // self.num_groups
         weight = None if weight is None else weight.contiguous()
         bias = None if bias is None else bias.contiguous()
-        call = _groups(x, span, self.eps)
+        call = _groups(x, span, self.eps, bias if weight is None else weight)
         return self.kernel_for(GROUP_NORM, call)(x.contiguous(), weight, bias)
 
     if TYPE_CHECKING:
@@ -70,8 +72,8 @@ class InstanceNormFwdOp(Op):
     """`y = (x - mean) * rsqrt(var + eps) * weight + bias`, with one mean and variance for each channel of an entry.
 
     x: `[B, C, *L]`, float16, bfloat16 or float32, any layout; running_mean, running_var: `[C]` float32, both or
-    neither; weight, bias: `[C]` in x's dtype, or None for ones and zeros, each independently. Returns a new contiguous
-    tensor of x's shape and dtype, computed in float32 and rounded once.
+    neither; weight, bias: `[C]` in x's dtype or both in float32, or None for ones and zeros, each independently.
+    Returns a new contiguous tensor of x's shape and dtype, computed in float32 and rounded once.
 
     With `use_input_stats`, mean and variance are those of each channel of each batch entry, and the running statistics,
     when passed, become `(1 - momentum) * old + momentum * new` in place, with the mean over the batch of the means and
@@ -121,7 +123,8 @@ class InstanceNormFwdOp(Op):
         if running_mean is None or running_var is None:
             weight = None if weight is None else weight.contiguous()
             bias = None if bias is None else bias.contiguous()
-            return self.kernel_for(GROUP_NORM, _groups(x, 1, self.eps))(x.contiguous(), weight, bias)
+            call = _groups(x, 1, self.eps, bias if weight is None else weight)
+            return self.kernel_for(GROUP_NORM, call)(x.contiguous(), weight, bias)
         scale = None if weight is None else weight.float().contiguous()
         shift = None if bias is None else bias.float().contiguous()
         length = x.shape[2:].numel()
@@ -157,7 +160,9 @@ class InstanceNormFwdOp(Op):
         __call__ = forward  # a call has forward's type
 
 
-def _groups(x: Tensor, span: int, eps: float) -> GroupNormCall:
-    """What a norm of x's groups of `span` channels asks of its kernel."""
-    n = span * x.shape[2:].numel()
-    return GroupNormCall(device=x.device, n=n, span=span, eps=float(eps), dtype=x.dtype)
+def _groups(x: Tensor, span: int, eps: float, weight: Tensor | None) -> GroupNormCall:
+    """What a norm of x's groups of `span` channels asks of its kernel; `weight` is that or the bias."""
+    n, dtype = span * x.shape[2:].numel(), x.dtype
+    return GroupNormCall(
+        device=x.device, n=n, span=span, eps=float(eps), dtype=dtype, weight_dtype=other_dtype(weight, dtype)
+    )

@@ -17,10 +17,10 @@ class LayerNormFwdOp(RowNormOp):
     """`y = (x - mean(x)) * rsqrt(var(x) + eps) * weight + bias` over the trailing `normalized_shape` axes.
 
     x: `[*B, *normalized_shape]`, float16, bfloat16 or float32, any layout; weight, bias: `[*normalized_shape]` in x's
-    dtype, or None for ones and zeros, each independently. Returns a new contiguous tensor of x's shape and dtype. The
-    variance divides by the number of elements and is formed from squared deviations in float32, so that a mean that is
-    large against the spread costs no digits; the result is rounded once. A row with NaN or an infinity gives NaN in
-    that row alone.
+    dtype or both in float32, or None for ones and zeros, each independently. Returns a new contiguous tensor of x's
+    shape and dtype. The variance divides by the number of elements and is formed from squared deviations in float32, so
+    that a mean that is large against the spread costs no digits; the result is rounded once. A row with NaN or an
+    infinity gives NaN in that row alone.
 
     normalized_shape: lengths of the trailing axes, in elements. eps: added to the variance.
 
@@ -40,7 +40,9 @@ class LayerNormFwdOp(RowNormOp):
         """Compute the norm of checked inputs."""
         weight = None if weight is None else weight.contiguous()
         bias = None if bias is None else bias.contiguous()
-        return self.kernel_for(LAYER_NORM, self.row_call(x))(x.contiguous(), weight, bias)
+        return self.kernel_for(LAYER_NORM, self.row_call(x, bias if weight is None else weight))(
+            x.contiguous(), weight, bias
+        )
 
     if TYPE_CHECKING:
         __call__ = forward  # a call has forward's type

@@ -16,9 +16,9 @@ from tileops_kernels.norm import RMS_NORM, RMS_NORM_KERNELS, RMSNormFwdInterface
 class RMSNormFwdOp(RowNormOp):
     """`y = x * rsqrt(mean(x ** 2) + eps) * weight` over the trailing `normalized_shape` axes.
 
-    x: `[*B, *normalized_shape]`, float16, bfloat16 or float32, any layout; weight: `[*normalized_shape]` in x's dtype,
-    or None for ones. Returns a new contiguous tensor of x's shape and dtype. Squares are summed in float32 and the
-    result is rounded once; a row with NaN gives NaN in that row alone.
+    x: `[*B, *normalized_shape]`, float16, bfloat16 or float32, any layout; weight: `[*normalized_shape]` in x's dtype
+    or float32, or None for ones. Returns a new contiguous tensor of x's shape and dtype. Squares are summed in float32
+    and the result is rounded once; a row with NaN gives NaN in that row alone.
 
     normalized_shape: lengths of the trailing axes, in elements. eps: added to the mean square; None means float32's
     machine epsilon.
@@ -38,7 +38,7 @@ class RMSNormFwdOp(RowNormOp):
     def forward(self, x: Tensor, weight: Tensor | None = None) -> Tensor:
         """Compute the norm of checked inputs."""
         weight = None if weight is None else weight.contiguous()
-        return self.kernel_for(RMS_NORM, self.row_call(x))(x.contiguous(), weight)
+        return self.kernel_for(RMS_NORM, self.row_call(x, weight))(x.contiguous(), weight)
 
     if TYPE_CHECKING:
         __call__ = forward  # a call has forward's type

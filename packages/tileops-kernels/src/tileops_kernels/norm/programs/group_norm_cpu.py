@@ -10,15 +10,18 @@ SHORT = 64
 """Elements of a channel below which a block takes those of many channels, and looks up the channel of each."""
 
 
-def group_norm_rows(n, dtype, span):
+def group_norm_rows(n, dtype, span, scales=None):
     """Rows of `span` channels, `n` elements in all; parameters X (m, n), W, B (groups, span), Y, eps, start and flags.
 
     The sizes are groups and m; `start` is the first row's number, which gives its group. `flags` has bit 1 set where W
-    is to be read, and bit 2 where B is; a tensor that is not read may be any address.
+    is to be read, and bit 2 where B is; a tensor that is not read may be any address. W and B
+    are of dtype `scales`, or that of the rows.
     """
     m = T.dynamic("m", "int64")
     groups = T.dynamic("groups", "int64")
     storage = storage_dtype(dtype)
+    scales = scales or dtype
+    scale_storage = storage_dtype(scales)
     blocks, tail = divmod(n, BLOCK)
     length = n // span
     parts, rest = divmod(length, BLOCK)
@@ -42,8 +45,8 @@ def group_norm_rows(n, dtype, span):
     @T.prim_func
     def normalize(
         X: T.Tensor[(m, n), storage],
-        W: T.Tensor[(groups, span), storage],
-        B: T.Tensor[(groups, span), storage],
+        W: T.Tensor[(groups, span), scale_storage],
+        B: T.Tensor[(groups, span), scale_storage],
         Y: T.Tensor[(m, n), storage],
         eps: T.float32,
         start: T.int64,
@@ -75,9 +78,9 @@ def group_norm_rows(n, dtype, span):
                 weights[c] = T.float32(1)
                 biases[c] = T.float32(0)
             if flags & 1 != 0:
-                load_block(W, group, 0, weights, span, dtype)
+                load_block(W, group, 0, weights, span, scales)
             if flags & 2 != 0:
-                load_block(B, group, 0, biases, span, dtype)
+                load_block(B, group, 0, biases, span, scales)
             if length < SHORT:
                 for j in T.serial(blocks):
                     write_channels(X, Y, row, j * BLOCK, x, result, scale[0], weights, biases, BLOCK)

@@ -6,16 +6,31 @@ which must divide the row; vector `k` of a row belongs to thread `k % lanes`. Ro
 
 import tilelang.language as T  # noqa: N812
 
-from tileops_kernels.macros.cuda_rows import KEEP_PACKED, add_over_lanes, keep_packed, warps_of
+from tileops_kernels.macros.cuda_rows import KEEP_PACKED, add_over_lanes, fits_access, keep_packed, warps_of
 
 
-def rms_norm_on_chip(n, dtype, weighted, vector, lanes, rows, blocks):
+@T.macro
+def read_weights(W, j, w, k, vector):
+    """w[k, :] = `vector` elements of W, in as many accesses of 16 bytes as they take."""
+    if fits_access(vector, W.dtype):
+        for v in T.vectorized(vector):
+            w[k, v] = W[j + v]
+    else:
+        for part in T.unroll(vector // 4):
+            for v in T.vectorized(4):
+                w[k, part * 4 + v] = W[j + part * 4 + v]
+
+
+def rms_norm_on_chip(n, dtype, weighted, vector, lanes, rows, blocks, scales=None):
     """Rows of `n` elements in registers; parameters X (m, n), W (n,) if weighted, Y (m, n), eps; size m.
+
+    W is of dtype `scales`, or that of the rows.
 
     `vector` elements take 16 bytes. At least `blocks` blocks fit on a multiprocessor, which bounds the registers of a
     thread. The weight is read before the sum is known, which hides its latency.
     """
     m = T.dynamic("m", "int64")
+    scales = scales or dtype
     steps = -(-n // (vector * lanes))
     whole = n % (vector * lanes) == 0
 
@@ -32,8 +47,7 @@ def rms_norm_on_chip(n, dtype, weighted, vector, lanes, rows, blocks):
         for k in T.unroll(steps):
             j = (k * lanes + lane) * vector
             if whole or j < n:
-                for v in T.vectorized(vector):
-                    w[k, v] = W[j + v]
+                read_weights(W, j, w, k, vector)
 
     @T.macro
     def reciprocal_root(x, slot, lane, scale, partial, eps):
@@ -53,13 +67,15 @@ def rms_norm_on_chip(n, dtype, weighted, vector, lanes, rows, blocks):
                 Y[row, j + v] = x[k, v]
 
     @T.prim_func
-    def weighted_rows(X: T.Tensor[(m, n), dtype], W: T.Tensor[(n,), dtype], Y: T.Tensor[(m, n), dtype], eps: T.float32):
+    def weighted_rows(
+        X: T.Tensor[(m, n), dtype], W: T.Tensor[(n,), scales], Y: T.Tensor[(m, n), dtype], eps: T.float32
+    ):
         with T.Kernel(T.ceildiv(m, rows), threads=rows * lanes, prelude=KEEP_PACKED) as block:
             thread = T.get_thread_binding(0)
             slot, lane = thread // lanes, thread % lanes
             row = T.cast(block, "int64") * rows + slot
             x = T.alloc_local((steps, vector), dtype)
-            w = T.alloc_local((steps, vector), dtype)
+            w = T.alloc_local((steps, vector), scales)
             scale = T.alloc_local((1,), "float32")
             partial = T.alloc_shared((rows, warps_of(lanes)), "float32")
             T.annotate_min_blocks_per_sm(blocks)
@@ -93,12 +109,13 @@ def rms_norm_on_chip(n, dtype, weighted, vector, lanes, rows, blocks):
     return weighted_rows if weighted else plain_rows
 
 
-def rms_norm_streaming(n, dtype, weighted, vector, lanes, rows, unroll):
+def rms_norm_streaming(n, dtype, weighted, vector, lanes, rows, unroll, scales=None):
     """Rows of `n` elements read twice, `unroll` vectors a thread at a time; parameters as in rms_norm_on_chip.
 
     The second reading goes backwards, so that it begins with what the caches still hold.
     """
     m = T.dynamic("m", "int64")
+    scales = scales or dtype
     chunk = vector * lanes * unroll
     chunks = -(-n // chunk)
     whole = n % chunk == 0
@@ -128,8 +145,7 @@ def rms_norm_streaming(n, dtype, weighted, vector, lanes, rows, unroll):
         for k in T.unroll(unroll):
             j = c * chunk + (k * lanes + lane) * vector
             if whole or j < n:
-                for v in T.vectorized(vector):
-                    w[k, v] = W[j + v]
+                read_weights(W, j, w, k, vector)
 
     @T.macro
     def write_vector(Y, row, lane, c, k, x):
@@ -139,13 +155,15 @@ def rms_norm_streaming(n, dtype, weighted, vector, lanes, rows, unroll):
                 Y[row, j + v] = x[k, v]
 
     @T.prim_func
-    def weighted_rows(X: T.Tensor[(m, n), dtype], W: T.Tensor[(n,), dtype], Y: T.Tensor[(m, n), dtype], eps: T.float32):
+    def weighted_rows(
+        X: T.Tensor[(m, n), dtype], W: T.Tensor[(n,), scales], Y: T.Tensor[(m, n), dtype], eps: T.float32
+    ):
         with T.Kernel(T.ceildiv(m, rows), threads=rows * lanes) as block:
             thread = T.get_thread_binding(0)
             slot, lane = thread // lanes, thread % lanes
             row = T.cast(block, "int64") * rows + slot
             x = T.alloc_local((unroll, vector), dtype)
-            w = T.alloc_local((unroll, vector), dtype)
+            w = T.alloc_local((unroll, vector), scales)
             scale = T.alloc_local((1,), "float32")
             partial = T.alloc_shared((rows, warps_of(lanes)), "float32")
             reciprocal_root(X, row, slot, lane, x, scale, partial, eps)

@@ -7,7 +7,7 @@ What is normalised is X, or where `added` X + R in float32, which is also writte
 standard deviation about the mean where `centered`, else by its root mean square; then come the product with W if
 `weighted`, the sum with B if `biased` and the product with G if `gated`. Each of these has a row for every row of X
 where `modulated`, or where a row consists of `span` channels an element for each channel, in rows for the groups of
-channels that follow each other; else it has one row that all share.
+channels that follow each other; else it has one row that all share. Their dtype is `scales`, or that of the rows.
 """
 
 import tilelang.language as T  # noqa: N812
@@ -114,6 +114,7 @@ def row_norm_on_chip(
     added=False,
     modulated=False,
     span=0,
+    scales=None,
 ):
     """Rows of `n` elements in registers; the parameters are those of program_of_rows, and the size is m.
 
@@ -124,6 +125,7 @@ def row_norm_on_chip(
     steps = -(-n // (vector * lanes))
     step = vector * lanes
     whole = n % step == 0
+    scales = scales or dtype
 
     @T.macro
     def normalize(X, R, W, B, G, Y, S, eps):
@@ -134,9 +136,10 @@ def row_norm_on_chip(
             row = T.cast(block, "int64") * rows + slot
             x = T.alloc_local((steps, vector), "float32" if added else dtype)
             a = T.alloc_local((steps, vector), dtype)
-            w = T.alloc_local((steps, vector), dtype)
-            b = T.alloc_local((steps, vector), dtype)
-            g = T.alloc_local((steps, vector), dtype)
+            w = T.alloc_local((steps, vector), scales)
+            b = T.alloc_local((steps, vector), scales)
+            g = T.alloc_local((steps, vector), scales)
+            r = b if scales == dtype else T.alloc_local((steps, vector), dtype)
             moments = T.alloc_local((3,), "float32")
             chunk = T.alloc_local((3,), "float32")
             sums = T.alloc_local((2,), "float32")
@@ -144,7 +147,7 @@ def row_norm_on_chip(
             squares = T.alloc_shared((rows, 2 * warps_of(lanes)), "float32")
             T.annotate_min_blocks_per_sm(blocks)
             if added:
-                read_sums(x, a, b, steps, vector, X, R, row, first, step, n, whole, rows == 1 or row < m, False)
+                read_sums(x, a, r, steps, vector, X, R, row, first, step, n, whole, rows == 1 or row < m, False)
                 write_sums(x, a, steps, vector, S, row, first, step, n, whole, rows == 1 or row < m, dtype)
             else:
                 read_vectors(x, steps, vector, X, row, first, step, n, whole, rows == 1 or row < m)
@@ -176,7 +179,7 @@ def row_norm_on_chip(
                     write_vector(x, k, vector, Y, row, first, step, n, whole, rows == 1 or row < m)
 
     parameter = _parameter_shape(m, n, modulated, span)
-    return program_of_rows(normalize, (m, n), parameter, dtype, weighted, biased, added, gated)
+    return program_of_rows(normalize, (m, n), parameter, dtype, scales, weighted, biased, added, gated)
 
 
 def row_norm_streaming(
@@ -193,6 +196,7 @@ def row_norm_streaming(
     added=False,
     modulated=False,
     span=0,
+    scales=None,
 ):
     """Rows of `n` elements read twice, `unroll` vectors a thread at a time; otherwise as row_norm_on_chip.
 
@@ -204,6 +208,7 @@ def row_norm_streaming(
     chunks = -(-n // length)
     whole = n % length == 0
     once = fills_access(vector, dtype)
+    scales = scales or dtype
 
     @T.macro
     def normalize(X, R, W, B, G, Y, S, eps):
@@ -213,9 +218,10 @@ def row_norm_streaming(
             row = T.cast(block, "int64") * rows + slot
             x = T.alloc_local((unroll, vector), "float32" if added else dtype)
             a = T.alloc_local((unroll, vector), dtype)
-            w = T.alloc_local((unroll, vector), dtype)
-            b = T.alloc_local((unroll, vector), dtype)
-            g = T.alloc_local((unroll, vector), dtype)
+            w = T.alloc_local((unroll, vector), scales)
+            b = T.alloc_local((unroll, vector), scales)
+            g = T.alloc_local((unroll, vector), scales)
+            r = b if scales == dtype else T.alloc_local((unroll, vector), dtype)
             moments = T.alloc_local((3,), "float32")
             chunk = T.alloc_local((3,), "float32")
             sums = T.alloc_local((2,), "float32")
@@ -226,7 +232,7 @@ def row_norm_streaming(
             for c in T.serial(chunks):
                 first = c * length + lane * vector
                 if added:
-                    read_sums(x, a, b, unroll, vector, X, R, row, first, step, n, whole, rows == 1 or row < m, False)
+                    read_sums(x, a, r, unroll, vector, X, R, row, first, step, n, whole, rows == 1 or row < m, False)
                     write_sums(x, a, unroll, vector, S, row, first, step, n, whole, rows == 1 or row < m, dtype)
                 else:
                     read_vectors(x, unroll, vector, X, row, first, step, n, whole, rows == 1 or row < m)
@@ -239,7 +245,7 @@ def row_norm_streaming(
             for back in T.serial(chunks):
                 first = (chunks - 1 - back) * length + lane * vector
                 if added:
-                    read_sums(x, a, b, unroll, vector, X, R, row, first, step, n, whole, rows == 1 or row < m, once)
+                    read_sums(x, a, r, unroll, vector, X, R, row, first, step, n, whole, rows == 1 or row < m, once)
                 else:
                     read_vectors(x, unroll, vector, X, row, first, step, n, whole, rows == 1 or row < m, once)
                 if weighted:
@@ -255,4 +261,4 @@ def row_norm_streaming(
                     write_vector(a, k, vector, Y, row, first, step, n, whole, rows == 1 or row < m)
 
     parameter = _parameter_shape(m, n, modulated, span)
-    return program_of_rows(normalize, (m, n), parameter, dtype, weighted, biased, added, gated)
+    return program_of_rows(normalize, (m, n), parameter, dtype, scales, weighted, biased, added, gated)

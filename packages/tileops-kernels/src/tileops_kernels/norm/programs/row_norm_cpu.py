@@ -36,13 +36,16 @@ def scale_block(source, row, column, x, w, width, dtype, modulated):
         x[k] = x[k] * w[k]
 
 
-def row_norm_rows(n, dtype, weighted, biased=False, gated=False, centered=True, added=False, modulated=False):
+def row_norm_rows(
+    n, dtype, weighted, biased=False, gated=False, centered=True, added=False, modulated=False, scales=None
+):
     """Rows of `n` elements; the parameters are those of program_of_rows, and the size is m.
 
     The arguments mean what they mean to the programs on CUDA. A row that all share is passed as a matrix of one row.
     """
     m = T.dynamic("m", "int64")
     storage = storage_dtype(dtype)
+    scales = scales or dtype
     blocks, tail = divmod(n, BLOCK)
 
     @T.macro
@@ -64,13 +67,13 @@ def row_norm_rows(n, dtype, weighted, biased=False, gated=False, centered=True, 
             else:
                 x[k] = x[k] * scale[0]
         if weighted:
-            scale_block(W, row, column, x, w, width, dtype, modulated)
+            scale_block(W, row, column, x, w, width, scales, modulated)
         if biased:
-            load_block(B, row if modulated else 0, column, w, width, dtype)
+            load_block(B, row if modulated else 0, column, w, width, scales)
             for k in T.serial(width):
                 x[k] = x[k] + w[k]
         if gated:
-            scale_block(G, row, column, x, w, width, dtype, modulated)
+            scale_block(G, row, column, x, w, width, scales, modulated)
         store_block(x, Y, row, column, width, dtype)
 
     @T.macro
@@ -108,7 +111,9 @@ def row_norm_rows(n, dtype, weighted, biased=False, gated=False, centered=True, 
                 write_part(X, R, W, B, G, Y, row, blocks * BLOCK, x, w, result, scale, tail)
 
     parameter = (m, n) if modulated else (1, n)
-    program = program_of_rows(normalize, (m, n), parameter, storage, weighted, biased, added, gated)
+    program = program_of_rows(
+        normalize, (m, n), parameter, storage, storage_dtype(scales), weighted, biased, added, gated
+    )
     steps = {"X": n, "Y": n}
     if added:
         steps |= {"R": n, "S": n}
