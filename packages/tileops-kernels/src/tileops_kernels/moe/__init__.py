@@ -4,9 +4,21 @@ from __future__ import annotations
 
 from tileops_kernels.moe.grouped_gemm import GROUPED_GEMM_KERNELS
 from tileops_kernels.moe.interfaces import GROUPED_GEMM, GroupedGemmCall, GroupedGemmFwdInterface
+from tileops_kernels.moe.placement_interfaces import PRE_PERMUTE, PrePermuteCall, PrePermuteFwdInterface
+from tileops_kernels.moe.pre_permute import PRE_PERMUTE_KERNELS
 from tileops_kernels.table import KernelTable
 
-__all__ = ["GROUPED_GEMM", "GROUPED_GEMM_KERNELS", "GroupedGemmCall", "GroupedGemmFwdInterface", "grouped_gemm_kernels"]
+__all__ = [
+    "GROUPED_GEMM",
+    "GROUPED_GEMM_KERNELS",
+    "PRE_PERMUTE",
+    "PRE_PERMUTE_KERNELS",
+    "GroupedGemmCall",
+    "GroupedGemmFwdInterface",
+    "PrePermuteCall",
+    "PrePermuteFwdInterface",
+    "grouped_gemm_kernels",
+]
 
 
 def grouped_gemm_kernels() -> KernelTable[GroupedGemmCall, GroupedGemmFwdInterface]:

@@ -33,4 +33,11 @@ ROWS: Mapping[str, Sequence[WorkloadRow]] = {
         _row("masked-odd", _MASKED, "bfloat16", E=3, H=7, F=9),
         _row("no-rows", _TIGHT_ENDS, "float16", P=0, E=4, H=16, F=16),
     ),
+    "MoEPrePermuteFwdOp": (
+        _row("tight-ends", _TIGHT_ENDS, "float32", num_local_experts=5, M=7, K=3, H=33),
+        _row("tight-rows", _TIGHT_ROWS, "float16", num_local_experts=300, M=9, K=1, H=24),
+        _row("most-experts", _TIGHT_ROWS, "bfloat16", num_local_experts=7, M=5, K=6, H=7),
+        _row("no-columns", _TIGHT_ENDS, "bfloat16", num_local_experts=4, M=3, K=2, H=0),
+        _row("no-choices", _TIGHT_ENDS, "float16", num_local_experts=4, M=3, K=0, H=8),
+    ),
 }

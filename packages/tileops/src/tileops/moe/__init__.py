@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from tileops.moe.expert_mlp import MoEExpertMLPFwdOp
     from tileops.moe.grouped_gemm import MoEGroupedGemmFwdOp
     from tileops.moe.layouts import ContiguousLayout, ContiguousMetadata, ContiguousPacking, MaskedLayout
+    from tileops.moe.pre_permute import MoEPrePermuteFwdOp
 
 __all__ = [
     "ContiguousLayout",
@@ -18,6 +19,7 @@ __all__ = [
     "MaskedLayout",
     "MoEExpertMLPFwdOp",
     "MoEGroupedGemmFwdOp",
+    "MoEPrePermuteFwdOp",
 ]
 
 _MODULES = {
@@ -27,6 +29,7 @@ _MODULES = {
     "MaskedLayout": "layouts",
     "MoEExpertMLPFwdOp": "expert_mlp",
     "MoEGroupedGemmFwdOp": "grouped_gemm",
+    "MoEPrePermuteFwdOp": "pre_permute",
 }
 
 
