@@ -40,6 +40,7 @@ REGISTERED: Final = (
     "MaxPool2dFwdOp",
     "MeanFwdOp",
     "MoEGroupedGemmFwdOp",
+    "MoEPostPermuteFwdOp",
     "MoEPrePermuteFwdOp",
     "ProdFwdOp",
     "RMSNormFwdOp",

@@ -59,3 +59,47 @@ PRE_PERMUTE: InterfaceKey[PrePermuteCall, PrePermuteFwdInterface] = InterfaceKey
     "pre_permute", PrePermuteFwdInterface, PrePermuteCall
 )
 """The interface through which `MoEPrePermuteFwdOp` calls its kernel."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PostPermuteCall(CallSpec):
+    """Sums of the rows of each token's experts.
+
+    `weighted` says whether rows are multiplied by the token's weights, `scale` is a factor of the sum; `vectors` says
+    that a row is whole 16-byte accesses in the wider of both dtypes; `dtype` is that of the rows, `out_dtype` the
+    result's.
+    """
+
+    weighted: bool
+    scale: float
+    vectors: bool
+    dtype: torch.dtype
+    out_dtype: torch.dtype
+
+
+class PostPermuteFwdInterface(KernelInterface, Protocol):
+    """Sums of the rows of each token's experts."""
+
+    request: ClassVar[type[CallSpec]] = PostPermuteCall
+
+    @abstractmethod
+    def forward(self, expert_output: Tensor, topk_weights: Tensor, inverse_indices: Tensor, output: Tensor) -> Tensor:
+        """Write the sum of each token's rows into `output` and return it.
+
+        expert_output: `[rows, h]`; `call.dtype`. topk_weights: float32 `[tokens, top_k]`. inverse_indices: int32
+        `[tokens * top_k]`, each a row or, for a pair that contributes nothing, below zero. output: `[tokens, h]`;
+        `call.out_dtype`; written. All contiguous, at any storage offset, on the call's device; output shares no memory
+        with the others. Sums are computed in float32 in the order of a token's pairs, multiplied by `call.scale` and
+        rounded once; a token without rows gives zeros.
+        """
+        ...
+
+    def __call__(self, expert_output: Tensor, topk_weights: Tensor, inverse_indices: Tensor, output: Tensor) -> Tensor:
+        """Run `forward`."""
+        ...
+
+
+POST_PERMUTE: InterfaceKey[PostPermuteCall, PostPermuteFwdInterface] = InterfaceKey(
+    "post_permute", PostPermuteFwdInterface, PostPermuteCall
+)
+"""The interface through which `MoEPostPermuteFwdOp` calls its kernel."""

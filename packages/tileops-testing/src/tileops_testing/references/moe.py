@@ -10,10 +10,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from tileops.manifest.primitives import capacity
+from tileops.moe.epilogues import RoutingEpilogue, RoutingWeighting
 from tileops.moe.layouts import ContiguousLayout, ContiguousMetadata, MaskedLayout
 from tileops_testing.references.reference import Reference
 
-__all__ = ["REFERENCES", "expert_mlp_fwd", "experts_rows", "grouped_gemm_fwd", "pre_permute_fwd"]
+__all__ = ["REFERENCES", "expert_mlp_fwd", "experts_rows", "grouped_gemm_fwd", "post_permute_fwd", "pre_permute_fwd"]
 
 Layout = ContiguousLayout | MaskedLayout
 
@@ -146,6 +147,48 @@ def pre_permute_fwd(
     return expert_input, torch.where(row < beyond, expert, num_local_experts).int(), places.int()
 
 
+def post_permute_fwd(
+    expert_output: Tensor,
+    topk_weights: Tensor,
+    inverse_indices: Tensor,
+    *,
+    layout: Layout,
+    epilogue: RoutingEpilogue | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    """Return the weighted sum of each token's rows in float64, scaled."""
+    del layout, out_dtype
+    return _summed_rows(expert_output.double(), topk_weights.double(), inverse_indices, epilogue)
+
+
+def _post_permute_terms(
+    expert_output: Tensor,
+    topk_weights: Tensor,
+    inverse_indices: Tensor,
+    *,
+    layout: Layout,
+    epilogue: RoutingEpilogue | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    del layout, out_dtype
+    return _summed_rows(expert_output.double().abs(), topk_weights.double().abs(), inverse_indices, epilogue).abs()
+
+
+def _summed_rows(rows: Tensor, weights: Tensor, places: Tensor, epilogue: RoutingEpilogue | None) -> Tensor:
+    epilogue = epilogue or RoutingEpilogue()
+    places = places.long().view(weights.shape)
+    padded = torch.cat([rows.flatten(0, -2), rows.new_zeros(1, rows.shape[-1])])
+    chosen = padded[torch.where(places < 0, len(padded) - 1, places)]
+    if epilogue.weighting == RoutingWeighting.WEIGHTED:
+        chosen = torch.where(places[..., None] < 0, 0, chosen * weights[..., None])
+    return epilogue.scale * chosen.sum(1)
+
+
+def _most_choices(values: Mapping[str, object]) -> int:
+    choices = values.get("K", 8)
+    return choices if isinstance(choices, int) else 8
+
+
 def _most_terms(values: Mapping[str, object]) -> int:
     """The terms of the longest sum; where only the construction is known, what a model has at most."""
     lengths = [value for name in ("K", "H", "F") if isinstance(value := values.get(name, 0), int)]
@@ -156,4 +199,5 @@ REFERENCES: Mapping[str, Reference] = {
     "MoEGroupedGemmFwdOp": Reference(grouped_gemm_fwd, summed=_most_terms, terms=_grouped_gemm_terms),
     "MoEExpertMLPFwdOp": Reference(expert_mlp_fwd, summed=_most_terms, terms=_expert_mlp_terms, roundings=2),
     "MoEPrePermuteFwdOp": Reference(pre_permute_fwd),
+    "MoEPostPermuteFwdOp": Reference(post_permute_fwd, summed=_most_choices, terms=_post_permute_terms),
 }

@@ -39,6 +39,7 @@ OpName: TypeAlias = Literal[
     "MeanPoolingFwdOp",
     "MoEExpertMLPFwdOp",
     "MoEGroupedGemmFwdOp",
+    "MoEPostPermuteFwdOp",
     "MoEPrePermuteFwdOp",
     "ProdFwdOp",
     "RMSNormFwdOp",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from tileops.moe.epilogues import RoutingEpilogue, RoutingWeighting
 from tileops.moe.layouts import ContiguousLayout, ContiguousMetadata
 from tileops_testing.bench.peers import Peers
 from tileops_testing.cases import Case
@@ -55,7 +57,28 @@ def _pre_permute(case: Case, device: torch.device) -> Mapping[str, Callable[...,
     return _torch_and_inductor(permute)
 
 
+def _post_permute(case: Case, device: torch.device) -> Mapping[str, Callable[..., object]]:
+    """A gather of each token's rows and a sum over them, where every pair has a row."""
+    del device
+    given: Any = case.parameters
+    epilogue, out_dtype = given.get("epilogue") or RoutingEpilogue(), given.get("out_dtype")
+    specs: Any = case.inputs(case.sizes)
+    rows, pairs = specs["expert_output"].shape[:-1], specs["inverse_indices"].shape[0]
+    if pairs > math.prod(rows):
+        return {}
+    weighted = epilogue.weighting == RoutingWeighting.WEIGHTED
+
+    def add_up(expert_output: Tensor, topk_weights: Tensor, inverse_indices: Tensor) -> Tensor:
+        chosen = expert_output.flatten(0, -2)[inverse_indices].unflatten(0, topk_weights.shape).float()
+        total = (chosen * topk_weights[..., None] if weighted else chosen).sum(1)
+        scaled: Tensor = total * epilogue.scale
+        return scaled.to(out_dtype or expert_output.dtype)
+
+    return _torch_and_inductor(add_up)
+
+
 PEERS: Mapping[str, Peers] = {
     "MoEGroupedGemmFwdOp": Peers(_grouped_gemm),
     "MoEPrePermuteFwdOp": Peers(_pre_permute),
+    "MoEPostPermuteFwdOp": Peers(_post_permute),
 }
