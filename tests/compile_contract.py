@@ -40,6 +40,8 @@ REGISTERED: Final = (
     "MaxPool2dFwdOp",
     "MeanFwdOp",
     "MoEGroupedGemmFwdOp",
+    "MoEPostPermuteFwdOp",
+    "MoEPrePermuteFwdOp",
     "ProdFwdOp",
     "RMSNormFwdOp",
     "ReluFwdOp",

@@ -4,9 +4,33 @@ from __future__ import annotations
 
 from tileops_kernels.moe.grouped_gemm import GROUPED_GEMM_KERNELS
 from tileops_kernels.moe.interfaces import GROUPED_GEMM, GroupedGemmCall, GroupedGemmFwdInterface
+from tileops_kernels.moe.placement_interfaces import (
+    POST_PERMUTE,
+    PRE_PERMUTE,
+    PostPermuteCall,
+    PostPermuteFwdInterface,
+    PrePermuteCall,
+    PrePermuteFwdInterface,
+)
+from tileops_kernels.moe.post_permute import POST_PERMUTE_KERNELS
+from tileops_kernels.moe.pre_permute import PRE_PERMUTE_KERNELS
 from tileops_kernels.table import KernelTable
 
-__all__ = ["GROUPED_GEMM", "GROUPED_GEMM_KERNELS", "GroupedGemmCall", "GroupedGemmFwdInterface", "grouped_gemm_kernels"]
+__all__ = [
+    "GROUPED_GEMM",
+    "GROUPED_GEMM_KERNELS",
+    "POST_PERMUTE",
+    "POST_PERMUTE_KERNELS",
+    "PRE_PERMUTE",
+    "PRE_PERMUTE_KERNELS",
+    "GroupedGemmCall",
+    "GroupedGemmFwdInterface",
+    "PostPermuteCall",
+    "PostPermuteFwdInterface",
+    "PrePermuteCall",
+    "PrePermuteFwdInterface",
+    "grouped_gemm_kernels",
+]
 
 
 def grouped_gemm_kernels() -> KernelTable[GroupedGemmCall, GroupedGemmFwdInterface]:

@@ -9,10 +9,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from tileops.manifest.primitives import capacity
+from tileops.moe.epilogues import RoutingEpilogue, RoutingWeighting
 from tileops.moe.layouts import ContiguousLayout, ContiguousMetadata, MaskedLayout
 from tileops_testing.references.reference import Reference
 
-__all__ = ["REFERENCES", "expert_mlp_fwd", "experts_rows", "grouped_gemm_fwd"]
+__all__ = ["REFERENCES", "expert_mlp_fwd", "experts_rows", "grouped_gemm_fwd", "post_permute_fwd", "pre_permute_fwd"]
 
 Layout = ContiguousLayout | MaskedLayout
 
@@ -113,6 +115,80 @@ def _by_expert(a: Tensor, b: Tensor, metadata: Tensor, layout: Layout, activatio
     return values.view(shape), terms.view(shape)
 
 
+def _placed(ids: Tensor, experts: int, alignment: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The row of each pair, -1 where its expert is not here, and each expert's first row and that after its last."""
+    flat = ids.flatten().long()
+    present = (flat >= 0) & (flat < experts)
+    order = torch.where(present, flat, experts).argsort(stable=True)[: int(present.sum())]
+    counts = (flat[:, None] == torch.arange(experts, device=ids.device)).sum(0)
+    padded = (counts + alignment - 1) // alignment * alignment
+    starts = padded.cumsum(0) - padded
+    rank = torch.arange(len(order), device=ids.device) - (counts.cumsum(0) - counts)[flat[order]]
+    places = torch.full_like(flat, -1)
+    places[order] = starts[flat[order]] + rank
+    return places, starts, starts + counts
+
+
+def pre_permute_fwd(
+    hidden_states: Tensor, local_expert_ids: Tensor, *, layout: ContiguousLayout, num_local_experts: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return experts' rows in float64, NaN where they are undefined, their metadata, and each pair's row."""
+    places, starts, ends = _placed(local_expert_ids, num_local_experts, layout.alignment)
+    rows = capacity(layout, len(places), num_local_experts)
+    expert_input = hidden_states.new_full((rows, hidden_states.shape[1]), math.nan, dtype=torch.float64)
+    tokens = torch.arange(len(places), device=places.device) // max(local_expert_ids.shape[1], 1)
+    present = places >= 0
+    expert_input[places[present]] = hidden_states.double()[tokens[present]]
+    if layout.metadata_kind == ContiguousMetadata.PHYSICAL_PSUM:
+        return expert_input, ends.int(), places.int()
+    row = torch.arange(rows, device=places.device)
+    beyond = starts[-1] + (ends[-1] - starts[-1] + layout.alignment - 1) // layout.alignment * layout.alignment
+    expert = torch.searchsorted(starts, row, right=True) - 1
+    return expert_input, torch.where(row < beyond, expert, num_local_experts).int(), places.int()
+
+
+def post_permute_fwd(
+    expert_output: Tensor,
+    topk_weights: Tensor,
+    inverse_indices: Tensor,
+    *,
+    layout: Layout,
+    epilogue: RoutingEpilogue | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    """Return the weighted sum of each token's rows in float64, scaled."""
+    del layout, out_dtype
+    return _summed_rows(expert_output.double(), topk_weights.double(), inverse_indices, epilogue)
+
+
+def _post_permute_terms(
+    expert_output: Tensor,
+    topk_weights: Tensor,
+    inverse_indices: Tensor,
+    *,
+    layout: Layout,
+    epilogue: RoutingEpilogue | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    del layout, out_dtype
+    return _summed_rows(expert_output.double().abs(), topk_weights.double().abs(), inverse_indices, epilogue).abs()
+
+
+def _summed_rows(rows: Tensor, weights: Tensor, places: Tensor, epilogue: RoutingEpilogue | None) -> Tensor:
+    epilogue = epilogue or RoutingEpilogue()
+    places = places.long().view(weights.shape)
+    padded = torch.cat([rows.flatten(0, -2), rows.new_zeros(1, rows.shape[-1])])
+    chosen = padded[torch.where(places < 0, len(padded) - 1, places)]
+    if epilogue.weighting == RoutingWeighting.WEIGHTED:
+        chosen = torch.where(places[..., None] < 0, 0, chosen * weights[..., None])
+    return epilogue.scale * chosen.sum(1)
+
+
+def _most_choices(values: Mapping[str, object]) -> int:
+    choices = values.get("K", 8)
+    return choices if isinstance(choices, int) else 8
+
+
 def _most_terms(values: Mapping[str, object]) -> int:
     """The terms of the longest sum; where only the construction is known, what a model has at most."""
     lengths = [value for name in ("K", "H", "F") if isinstance(value := values.get(name, 0), int)]
@@ -122,4 +198,6 @@ def _most_terms(values: Mapping[str, object]) -> int:
 REFERENCES: Mapping[str, Reference] = {
     "MoEGroupedGemmFwdOp": Reference(grouped_gemm_fwd, summed=_most_terms, terms=_grouped_gemm_terms),
     "MoEExpertMLPFwdOp": Reference(expert_mlp_fwd, summed=_most_terms, terms=_expert_mlp_terms, roundings=2),
+    "MoEPrePermuteFwdOp": Reference(pre_permute_fwd),
+    "MoEPostPermuteFwdOp": Reference(post_permute_fwd, summed=_most_choices, terms=_post_permute_terms),
 }

@@ -11,6 +11,7 @@ __all__ = ["ROWS"]
 _TIGHT_ENDS = {"kind": "contiguous", "packing": "tight", "metadata_kind": "physical_psum", "alignment": 1}
 _TIGHT_ROWS = {"kind": "contiguous", "packing": "tight", "metadata_kind": "per_row", "alignment": 1}
 _ALIGNED_ENDS = {"kind": "contiguous", "packing": "aligned", "metadata_kind": "physical_psum", "alignment": 16}
+_UNWEIGHTED = {"kind": "routing", "scale": -0.5, "weighting": "unweighted"}
 _MASKED = {"kind": "masked", "max_m": 5}
 
 
@@ -32,5 +33,20 @@ ROWS: Mapping[str, Sequence[WorkloadRow]] = {
         _row("tight-rows", _TIGHT_ROWS, "float16", activation="gelu_and_mul", P=37, E=5, H=33, F=17),
         _row("masked-odd", _MASKED, "bfloat16", E=3, H=7, F=9),
         _row("no-rows", _TIGHT_ENDS, "float16", P=0, E=4, H=16, F=16),
+    ),
+    "MoEPrePermuteFwdOp": (
+        _row("tight-ends", _TIGHT_ENDS, "float32", num_local_experts=5, M=7, K=3, H=33),
+        _row("tight-rows", _TIGHT_ROWS, "float16", num_local_experts=300, M=9, K=1, H=24),
+        _row("most-experts", _TIGHT_ROWS, "bfloat16", num_local_experts=7, M=5, K=6, H=7),
+        _row("no-columns", _TIGHT_ENDS, "bfloat16", num_local_experts=4, M=3, K=2, H=0),
+        _row("no-choices", _TIGHT_ENDS, "float16", num_local_experts=4, M=3, K=0, H=8),
+    ),
+    "MoEPostPermuteFwdOp": (
+        _row("odd", _TIGHT_ENDS, "float32", out_dtype="float16", P=20, M=7, K=3, H=33),
+        _row("unweighted", _TIGHT_ROWS, "float16", epilogue=_UNWEIGHTED, P=40, M=9, K=4, H=24),
+        _row("wider-result", _ALIGNED_ENDS, "bfloat16", out_dtype="float32", P=64, M=5, K=9, H=264),
+        _row("masked-odd", _MASKED, "bfloat16", E=3, M=4, K=2, H=7),
+        _row("no-rows", _TIGHT_ENDS, "bfloat16", P=0, M=3, K=2, H=8),
+        _row("no-choices", _TIGHT_ENDS, "float16", P=4, M=3, K=0, H=8),
     ),
 }

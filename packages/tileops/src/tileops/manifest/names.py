@@ -39,6 +39,8 @@ OpName: TypeAlias = Literal[
     "MeanPoolingFwdOp",
     "MoEExpertMLPFwdOp",
     "MoEGroupedGemmFwdOp",
+    "MoEPostPermuteFwdOp",
+    "MoEPrePermuteFwdOp",
     "ProdFwdOp",
     "RMSNormFwdOp",
     "ReciprocalFwdOp",

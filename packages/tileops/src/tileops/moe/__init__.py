@@ -1,4 +1,4 @@
-"""Mixture-of-experts ops, and the layouts of grouped rows that they share."""
+"""Mixture-of-experts ops, and the layouts of grouped rows and the epilogues that they share."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING
 from tileops.lazy import export
 
 if TYPE_CHECKING:
+    from tileops.moe.epilogues import RoutingEpilogue, RoutingWeighting
     from tileops.moe.expert_mlp import MoEExpertMLPFwdOp
     from tileops.moe.grouped_gemm import MoEGroupedGemmFwdOp
     from tileops.moe.layouts import ContiguousLayout, ContiguousMetadata, ContiguousPacking, MaskedLayout
+    from tileops.moe.post_permute import MoEPostPermuteFwdOp
+    from tileops.moe.pre_permute import MoEPrePermuteFwdOp
 
 __all__ = [
     "ContiguousLayout",
@@ -18,6 +21,10 @@ __all__ = [
     "MaskedLayout",
     "MoEExpertMLPFwdOp",
     "MoEGroupedGemmFwdOp",
+    "MoEPostPermuteFwdOp",
+    "MoEPrePermuteFwdOp",
+    "RoutingEpilogue",
+    "RoutingWeighting",
 ]
 
 _MODULES = {
@@ -27,6 +34,10 @@ _MODULES = {
     "MaskedLayout": "layouts",
     "MoEExpertMLPFwdOp": "expert_mlp",
     "MoEGroupedGemmFwdOp": "grouped_gemm",
+    "MoEPostPermuteFwdOp": "post_permute",
+    "MoEPrePermuteFwdOp": "pre_permute",
+    "RoutingEpilogue": "epilogues",
+    "RoutingWeighting": "epilogues",
 }
 
 

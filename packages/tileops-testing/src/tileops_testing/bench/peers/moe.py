@@ -1,12 +1,15 @@
-"""The peers of the moe family: torch's grouped product, where the call is one that it takes."""
+"""The peers of the moe family: torch's grouped product, where the call is one that it takes, and torch's sorts."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from tileops.moe.epilogues import RoutingEpilogue, RoutingWeighting
 from tileops.moe.layouts import ContiguousLayout, ContiguousMetadata
 from tileops_testing.bench.peers import Peers
 from tileops_testing.cases import Case
@@ -29,4 +32,53 @@ def _grouped_gemm(case: Case, device: torch.device) -> Mapping[str, Callable[...
     return {"torch": product}
 
 
-PEERS: Mapping[str, Peers] = {"MoEGroupedGemmFwdOp": Peers(_grouped_gemm)}
+def _torch_and_inductor(function: Callable[..., object]) -> Mapping[str, Callable[..., object]]:
+    torch.compiler.reset()
+    return {"torch": function, "inductor": torch.compile(function, fullgraph=True)}
+
+
+def _pre_permute(case: Case, device: torch.device) -> Mapping[str, Callable[..., object]]:
+    """A stable sort by expert, where all experts are here and rows need no padding."""
+    del device
+    given: Any = case.parameters
+    layout, experts = given["layout"], given["num_local_experts"]
+    if layout.alignment > 1:
+        return {}
+    ends = layout.metadata_kind == ContiguousMetadata.PHYSICAL_PSUM
+
+    def permute(hidden_states: Tensor, local_expert_ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        sorted_ids, order = local_expert_ids.flatten().sort(stable=True)
+        places = torch.arange(len(order), dtype=torch.int32, device=order.device)
+        inverse = torch.empty_like(places).scatter_(0, order, places)
+        every = torch.arange(experts, dtype=torch.int32, device=order.device)
+        metadata = torch.searchsorted(sorted_ids, every, right=True, out_int32=True) if ends else sorted_ids
+        return hidden_states[order // local_expert_ids.shape[1]], metadata, inverse
+
+    return _torch_and_inductor(permute)
+
+
+def _post_permute(case: Case, device: torch.device) -> Mapping[str, Callable[..., object]]:
+    """A gather of each token's rows and a sum over them, where every pair has a row."""
+    del device
+    given: Any = case.parameters
+    epilogue, out_dtype = given.get("epilogue") or RoutingEpilogue(), given.get("out_dtype")
+    specs: Any = case.inputs(case.sizes)
+    rows, pairs = specs["expert_output"].shape[:-1], specs["inverse_indices"].shape[0]
+    if pairs > math.prod(rows):
+        return {}
+    weighted = epilogue.weighting == RoutingWeighting.WEIGHTED
+
+    def add_up(expert_output: Tensor, topk_weights: Tensor, inverse_indices: Tensor) -> Tensor:
+        chosen = expert_output.flatten(0, -2)[inverse_indices].unflatten(0, topk_weights.shape).float()
+        total = (chosen * topk_weights[..., None] if weighted else chosen).sum(1)
+        scaled: Tensor = total * epilogue.scale
+        return scaled.to(out_dtype or expert_output.dtype)
+
+    return _torch_and_inductor(add_up)
+
+
+PEERS: Mapping[str, Peers] = {
+    "MoEGroupedGemmFwdOp": Peers(_grouped_gemm),
+    "MoEPrePermuteFwdOp": Peers(_pre_permute),
+    "MoEPostPermuteFwdOp": Peers(_post_permute),
+}

@@ -1,0 +1,105 @@
+"""Call specs and kernel interfaces of the moe family's permutations: pairs of token and expert, and rows."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from tileops_kernels.calls import CallSpec
+from tileops_kernels.interface import InterfaceKey, KernelInterface
+
+RowMetadata = Literal["ends", "per_row"]
+"""What is said of rows: the row after each expert's last one, or for each row its expert."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrePermuteCall(CallSpec):
+    """Rows of tokens copied to rows of their experts.
+
+    `experts` is their number, `alignment` at what multiples an expert's rows begin, `metadata` what is said of rows;
+    `vectors` says that a row is whole 16-byte accesses, `dtype` is that of the rows.
+    """
+
+    experts: int
+    alignment: int
+    metadata: RowMetadata
+    vectors: bool
+    dtype: torch.dtype
+
+
+class PrePermuteFwdInterface(KernelInterface, Protocol):
+    """Rows of tokens copied to rows of their experts, and where each went."""
+
+    request: ClassVar[type[CallSpec]] = PrePermuteCall
+
+    @abstractmethod
+    def forward(self, hidden_states: Tensor, expert_ids: Tensor, rows: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the rows of experts, what is said of them, and the row of each pair of token and expert.
+
+        hidden_states: `[tokens, h]`; `call.dtype`. expert_ids: `[tokens, top_k]`; int32; a pair whose id is not in
+        [0, call.experts) has no row. Both contiguous, at any storage offset, on the call's device, not written. rows:
+        how many there are, enough for all pairs.
+        Returns new contiguous tensors: `[rows, h]` in `call.dtype`, whose rows that are no pair's are undefined; int32
+        `[call.experts]` for "ends", `[rows]` for "per_row", where padding has the id of the expert before it and what
+        is behind the last expert's rows has `call.experts`; int32 `[tokens * top_k]`, -1 for a pair without a row.
+        Experts stand in order, each beginning at a multiple of `call.alignment`, and their pairs in order.
+        """
+        ...
+
+    def __call__(self, hidden_states: Tensor, expert_ids: Tensor, rows: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Run `forward`."""
+        ...
+
+
+PRE_PERMUTE: InterfaceKey[PrePermuteCall, PrePermuteFwdInterface] = InterfaceKey(
+    "pre_permute", PrePermuteFwdInterface, PrePermuteCall
+)
+"""The interface through which `MoEPrePermuteFwdOp` calls its kernel."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PostPermuteCall(CallSpec):
+    """Sums of the rows of each token's experts.
+
+    `weighted` says whether rows are multiplied by the token's weights, `scale` is a factor of the sum; `vectors` says
+    that a row is whole 16-byte accesses in the wider of both dtypes; `dtype` is that of the rows, `out_dtype` the
+    result's.
+    """
+
+    weighted: bool
+    scale: float
+    vectors: bool
+    dtype: torch.dtype
+    out_dtype: torch.dtype
+
+
+class PostPermuteFwdInterface(KernelInterface, Protocol):
+    """Sums of the rows of each token's experts."""
+
+    request: ClassVar[type[CallSpec]] = PostPermuteCall
+
+    @abstractmethod
+    def forward(self, expert_output: Tensor, topk_weights: Tensor, inverse_indices: Tensor, output: Tensor) -> Tensor:
+        """Write the sum of each token's rows into `output` and return it.
+
+        expert_output: `[rows, h]`; `call.dtype`. topk_weights: float32 `[tokens, top_k]`. inverse_indices: int32
+        `[tokens * top_k]`, each a row or, for a pair that contributes nothing, below zero. output: `[tokens, h]`;
+        `call.out_dtype`; written. All contiguous, at any storage offset, on the call's device; output shares no memory
+        with the others. Sums are computed in float32 in the order of a token's pairs, multiplied by `call.scale` and
+        rounded once; a token without rows gives zeros.
+        """
+        ...
+
+    def __call__(self, expert_output: Tensor, topk_weights: Tensor, inverse_indices: Tensor, output: Tensor) -> Tensor:
+        """Run `forward`."""
+        ...
+
+
+POST_PERMUTE: InterfaceKey[PostPermuteCall, PostPermuteFwdInterface] = InterfaceKey(
+    "post_permute", PostPermuteFwdInterface, PostPermuteCall
+)
+"""The interface through which `MoEPostPermuteFwdOp` calls its kernel."""
