@@ -9,24 +9,30 @@ from tileops.lazy import export
 if TYPE_CHECKING:
     from tileops.moe.expert_mlp import MoEExpertMLPFwdOp
     from tileops.moe.grouped_gemm import MoEGroupedGemmFwdOp
+    from tileops.moe.indexed_expert_mlp import IndexedExpertMLPFwdOp
     from tileops.moe.layouts import ContiguousLayout, ContiguousMetadata, ContiguousPacking, MaskedLayout
+    from tileops.moe.shared_expert_mlp import SharedExpertMLPFwdOp
 
 __all__ = [
     "ContiguousLayout",
     "ContiguousMetadata",
     "ContiguousPacking",
+    "IndexedExpertMLPFwdOp",
     "MaskedLayout",
     "MoEExpertMLPFwdOp",
     "MoEGroupedGemmFwdOp",
+    "SharedExpertMLPFwdOp",
 ]
 
 _MODULES = {
     "ContiguousLayout": "layouts",
     "ContiguousMetadata": "layouts",
     "ContiguousPacking": "layouts",
+    "IndexedExpertMLPFwdOp": "indexed_expert_mlp",
     "MaskedLayout": "layouts",
     "MoEExpertMLPFwdOp": "expert_mlp",
     "MoEGroupedGemmFwdOp": "grouped_gemm",
+    "SharedExpertMLPFwdOp": "shared_expert_mlp",
 }
 
 
