@@ -155,7 +155,7 @@ class CPUProduct(Product[ProductCallT]):
 
     def __init__(self, call: ProductCallT) -> None:
         super().__init__(call)
-        self._loaded: dict[str, CPUFunction] = {}
+        self._loaded: dict[tuple[Callable[[str], Program] | None, str], CPUFunction] = {}
 
     @classmethod
     def entry_for(cls, call: ProductCallT) -> tuple[Hashable, Callable[[], Kernel[ProductCallT]]]:
@@ -171,12 +171,17 @@ class CPUProduct(Product[ProductCallT]):
         """The program whose threads share the "rows" or the "columns" of the result."""
         ...
 
-    def load(self, m: int, n: int) -> CPUFunction:
-        """The program whose threads share the longer extent of an m x n result, built by the first call for it."""
+    def load(self, m: int, n: int, program: Callable[[str], Program] | None = None) -> CPUFunction:
+        """The program whose threads share the longer extent of an m x n result, built by the first call for it.
+
+        `program` makes it, for a kernel type that has more than one product.
+        """
         split = "rows" if m > n else "columns"
-        run = self._loaded.get(split)
+        run = self._loaded.get((program, split))
         if run is None:
-            run = self._loaded[split] = cpu.load(self.program(split), owner=f"{type(self).__name__} for {self.call}")
+            wanted = self.program(split) if program is None else program(split)
+            run = cpu.load(wanted, owner=f"{type(self).__name__} for {self.call}")
+            self._loaded[program, split] = run
         return run
 
 

@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from tileops_kernels.moe.grouped_gemm import GROUPED_GEMM_KERNELS
-from tileops_kernels.moe.interfaces import GROUPED_GEMM, GroupedGemmCall, GroupedGemmFwdInterface
+from tileops_kernels.moe.indexed_expert_mlp import INDEXED_EXPERT_MLP_KERNELS
+from tileops_kernels.moe.interfaces import (
+    GROUPED_GEMM,
+    INDEXED_EXPERT_MLP,
+    SHARED_EXPERT_MLP,
+    GroupedGemmCall,
+    GroupedGemmFwdInterface,
+    IndexedExpertMLPCall,
+    IndexedExpertMLPFwdInterface,
+    SharedExpertMLPCall,
+    SharedExpertMLPFwdInterface,
+)
 from tileops_kernels.moe.placement_interfaces import (
     POST_PERMUTE,
     PRE_PERMUTE,
@@ -14,22 +25,33 @@ from tileops_kernels.moe.placement_interfaces import (
 )
 from tileops_kernels.moe.post_permute import POST_PERMUTE_KERNELS
 from tileops_kernels.moe.pre_permute import PRE_PERMUTE_KERNELS
+from tileops_kernels.moe.shared_expert_mlp import SHARED_EXPERT_MLP_KERNELS
 from tileops_kernels.table import KernelTable
 
 __all__ = [
     "GROUPED_GEMM",
     "GROUPED_GEMM_KERNELS",
+    "INDEXED_EXPERT_MLP",
+    "INDEXED_EXPERT_MLP_KERNELS",
     "POST_PERMUTE",
     "POST_PERMUTE_KERNELS",
     "PRE_PERMUTE",
     "PRE_PERMUTE_KERNELS",
+    "SHARED_EXPERT_MLP",
+    "SHARED_EXPERT_MLP_KERNELS",
     "GroupedGemmCall",
     "GroupedGemmFwdInterface",
+    "IndexedExpertMLPCall",
+    "IndexedExpertMLPFwdInterface",
     "PostPermuteCall",
     "PostPermuteFwdInterface",
     "PrePermuteCall",
     "PrePermuteFwdInterface",
+    "SharedExpertMLPCall",
+    "SharedExpertMLPFwdInterface",
     "grouped_gemm_kernels",
+    "indexed_expert_mlp_kernels",
+    "shared_expert_mlp_kernels",
 ]
 
 
@@ -39,3 +61,20 @@ def grouped_gemm_kernels() -> KernelTable[GroupedGemmCall, GroupedGemmFwdInterfa
     An entry of it is called as `entry(a, b, layout_metadata, output)` and writes into `output`.
     """
     return KernelTable(GROUPED_GEMM, GROUPED_GEMM_KERNELS)
+
+
+def shared_expert_mlp_kernels() -> KernelTable[SharedExpertMLPCall, SharedExpertMLPFwdInterface]:
+    """A new table of the shared expert's kernel types, for use without an op.
+
+    An entry of it is called as `entry(hidden_states, w_gate_up, w_down)`.
+    """
+    return KernelTable(SHARED_EXPERT_MLP, SHARED_EXPERT_MLP_KERNELS)
+
+
+def indexed_expert_mlp_kernels() -> KernelTable[IndexedExpertMLPCall, IndexedExpertMLPFwdInterface]:
+    """A new table of the kernel types of few tokens' experts, for use without an op.
+
+    An entry of it is called as `entry(output, hidden_states, w_gate_up, w_down, topk_weights, topk_ids, scale)` and
+    writes into `output`.
+    """
+    return KernelTable(INDEXED_EXPERT_MLP, INDEXED_EXPERT_MLP_KERNELS)

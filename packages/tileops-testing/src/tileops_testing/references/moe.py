@@ -14,7 +14,16 @@ from tileops.moe.epilogues import RoutingEpilogue, RoutingWeighting
 from tileops.moe.layouts import ContiguousLayout, ContiguousMetadata, MaskedLayout
 from tileops_testing.references.reference import Reference
 
-__all__ = ["REFERENCES", "expert_mlp_fwd", "experts_rows", "grouped_gemm_fwd", "post_permute_fwd", "pre_permute_fwd"]
+__all__ = [
+    "REFERENCES",
+    "expert_mlp_fwd",
+    "experts_rows",
+    "grouped_gemm_fwd",
+    "indexed_expert_mlp_fwd",
+    "post_permute_fwd",
+    "pre_permute_fwd",
+    "shared_expert_mlp_fwd",
+]
 
 Layout = ContiguousLayout | MaskedLayout
 
@@ -94,6 +103,70 @@ def _expert_mlp_terms(
     coarse = torch.finfo(expert_input.dtype).eps / torch.finfo(torch.float32).eps / 32
     behind = hidden.abs() * coarse + terms
     return _by_expert(behind, w_down.abs(), layout_metadata, layout, None)[1]
+
+
+def shared_expert_mlp_fwd(hidden_states: Tensor, w_gate_up: Tensor, w_down: Tensor) -> Tensor:
+    """Return the gated MLP in float64, its hidden rows rounded to the input's dtype."""
+    return expert_mlp_fwd(*_of_one_expert(hidden_states, w_gate_up, w_down), layout=_all_of(hidden_states))[0]
+
+
+def _shared_expert_mlp_terms(hidden_states: Tensor, w_gate_up: Tensor, w_down: Tensor) -> Tensor:
+    return _expert_mlp_terms(*_of_one_expert(hidden_states, w_gate_up, w_down), layout=_all_of(hidden_states))[0]
+
+
+def indexed_expert_mlp_fwd(
+    output: Tensor,
+    hidden_states: Tensor,
+    w_gate_up: Tensor,
+    w_down: Tensor,
+    topk_weights: Tensor,
+    topk_ids: Tensor,
+    *,
+    routed_scaling_factor: float = 1.0,
+) -> None:
+    """Write into output the weighted sums of the experts' MLPs in float64, rounded once."""
+    output.zero_()
+    sums = torch.zeros_like(hidden_states, dtype=torch.float64)
+    for expert, tokens, weights in _routed(topk_weights, topk_ids, w_down.shape[0]):
+        result = shared_expert_mlp_fwd(hidden_states[tokens], w_gate_up[expert], w_down[expert])
+        sums.index_add_(0, tokens, weights[:, None] * result)
+    output.copy_(routed_scaling_factor * sums)
+
+
+def _indexed_expert_mlp_terms(
+    output: Tensor,
+    hidden_states: Tensor,
+    w_gate_up: Tensor,
+    w_down: Tensor,
+    topk_weights: Tensor,
+    topk_ids: Tensor,
+    *,
+    routed_scaling_factor: float = 1.0,
+) -> Mapping[str, Tensor]:
+    del output
+    sums = torch.zeros_like(hidden_states, dtype=torch.float64)
+    for expert, tokens, weights in _routed(topk_weights, topk_ids, w_down.shape[0]):
+        behind = _shared_expert_mlp_terms(hidden_states[tokens], w_gate_up[expert], w_down[expert])
+        sums.index_add_(0, tokens, weights[:, None].abs() * behind)
+    return {"output": abs(routed_scaling_factor) * sums}
+
+
+def _routed(weights: Tensor, ids: Tensor, experts: int) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """Yield each expert that tokens are routed to, with those tokens and their weights for it."""
+    for expert in ids.unique().tolist():
+        if 0 <= expert < experts:
+            tokens, places = (ids == expert).nonzero(as_tuple=True)
+            yield expert, tokens, weights[tokens, places].double()
+
+
+def _all_of(rows: Tensor) -> MaskedLayout:
+    """The layout of one expert that has all rows."""
+    return MaskedLayout(max_m=rows.shape[0])
+
+
+def _of_one_expert(rows: Tensor, w_gate_up: Tensor, w_down: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The tensors of a layout in which one expert has all rows."""
+    return rows[None], w_gate_up[None], w_down[None], torch.tensor([rows.shape[0]], dtype=torch.int32)
 
 
 def _by_expert(a: Tensor, b: Tensor, metadata: Tensor, layout: Layout, activation: str | None) -> tuple[Tensor, Tensor]:
@@ -191,7 +264,7 @@ def _most_choices(values: Mapping[str, object]) -> int:
 
 def _most_terms(values: Mapping[str, object]) -> int:
     """The terms of the longest sum; where only the construction is known, what a model has at most."""
-    lengths = [value for name in ("K", "H", "F") if isinstance(value := values.get(name, 0), int)]
+    lengths = [value for name in ("K", "H", "F", "S") if isinstance(value := values.get(name, 0), int)]
     return max(lengths) or 7168
 
 
@@ -200,4 +273,10 @@ REFERENCES: Mapping[str, Reference] = {
     "MoEExpertMLPFwdOp": Reference(expert_mlp_fwd, summed=_most_terms, terms=_expert_mlp_terms, roundings=2),
     "MoEPrePermuteFwdOp": Reference(pre_permute_fwd),
     "MoEPostPermuteFwdOp": Reference(post_permute_fwd, summed=_most_choices, terms=_post_permute_terms),
+    "SharedExpertMLPFwdOp": Reference(
+        shared_expert_mlp_fwd, summed=_most_terms, terms=_shared_expert_mlp_terms, roundings=2
+    ),
+    "IndexedExpertMLPFwdOp": Reference(
+        indexed_expert_mlp_fwd, summed=_most_terms, written_terms=_indexed_expert_mlp_terms, roundings=2
+    ),
 }

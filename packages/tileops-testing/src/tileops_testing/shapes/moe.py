@@ -16,7 +16,11 @@ _MASKED = {"kind": "masked", "max_m": 5}
 
 
 def _row(label: str, layout: Mapping[str, object], dtype: str, **values: object) -> WorkloadRow:
-    return WorkloadRow(label=label, some=(), dtype_cases=({"T": dtype},), values={"layout": layout, **values})
+    return _plain(label, dtype, layout=layout, **values)
+
+
+def _plain(label: str, dtype: str, **values: object) -> WorkloadRow:
+    return WorkloadRow(label=label, some=(), dtype_cases=({"T": dtype},), values=values)
 
 
 ROWS: Mapping[str, Sequence[WorkloadRow]] = {
@@ -48,5 +52,19 @@ ROWS: Mapping[str, Sequence[WorkloadRow]] = {
         _row("masked-odd", _MASKED, "bfloat16", E=3, M=4, K=2, H=7),
         _row("no-rows", _TIGHT_ENDS, "bfloat16", P=0, M=3, K=2, H=8),
         _row("no-choices", _TIGHT_ENDS, "float16", P=4, M=3, K=0, H=8),
+    ),
+    "SharedExpertMLPFwdOp": (
+        _plain("odd", "float16", M=5, H=33, S=17),
+        _plain("more-rows-than-a-tile", "bfloat16", M=70, H=24, S=40),
+        _plain("no-rows", "float16", M=0, H=16, S=16),
+        _plain("no-hidden-columns", "bfloat16", M=3, H=16, S=0),
+    ),
+    "IndexedExpertMLPFwdOp": (
+        _plain("odd", "float16", routed_scaling_factor=0.5, M=3, H=33, E=5, F=17, K=2),
+        _plain("every-expert", "bfloat16", M=7, H=24, E=3, F=40, K=3),
+        _plain("one-token", "bfloat16", M=1, H=16, E=9, F=8, K=4),
+        _plain("no-tokens", "float16", M=0, H=16, E=4, F=16, K=2),
+        _plain("no-choices", "float16", M=2, H=16, E=4, F=16, K=0),
+        _plain("no-hidden-columns", "bfloat16", M=2, H=16, E=4, F=0, K=2),
     ),
 }

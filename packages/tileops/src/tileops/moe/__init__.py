@@ -10,14 +10,17 @@ if TYPE_CHECKING:
     from tileops.moe.epilogues import RoutingEpilogue, RoutingWeighting
     from tileops.moe.expert_mlp import MoEExpertMLPFwdOp
     from tileops.moe.grouped_gemm import MoEGroupedGemmFwdOp
+    from tileops.moe.indexed_expert_mlp import IndexedExpertMLPFwdOp
     from tileops.moe.layouts import ContiguousLayout, ContiguousMetadata, ContiguousPacking, MaskedLayout
     from tileops.moe.post_permute import MoEPostPermuteFwdOp
     from tileops.moe.pre_permute import MoEPrePermuteFwdOp
+    from tileops.moe.shared_expert_mlp import SharedExpertMLPFwdOp
 
 __all__ = [
     "ContiguousLayout",
     "ContiguousMetadata",
     "ContiguousPacking",
+    "IndexedExpertMLPFwdOp",
     "MaskedLayout",
     "MoEExpertMLPFwdOp",
     "MoEGroupedGemmFwdOp",
@@ -25,12 +28,14 @@ __all__ = [
     "MoEPrePermuteFwdOp",
     "RoutingEpilogue",
     "RoutingWeighting",
+    "SharedExpertMLPFwdOp",
 ]
 
 _MODULES = {
     "ContiguousLayout": "layouts",
     "ContiguousMetadata": "layouts",
     "ContiguousPacking": "layouts",
+    "IndexedExpertMLPFwdOp": "indexed_expert_mlp",
     "MaskedLayout": "layouts",
     "MoEExpertMLPFwdOp": "expert_mlp",
     "MoEGroupedGemmFwdOp": "grouped_gemm",
@@ -38,6 +43,7 @@ _MODULES = {
     "MoEPrePermuteFwdOp": "pre_permute",
     "RoutingEpilogue": "epilogues",
     "RoutingWeighting": "epilogues",
+    "SharedExpertMLPFwdOp": "shared_expert_mlp",
 }
 
 

@@ -78,7 +78,7 @@ class MoEGroupedGemmFwdOp(Op):
         )
         a, b, layout_metadata = a.contiguous(), b.contiguous(), layout_metadata.contiguous()
         if out is not None:
-            refuse_shared(type(self).__name__, out, a=a, b=b, layout_metadata=layout_metadata)
+            refuse_shared(self, "out", out, a=a, b=b, layout_metadata=layout_metadata)
             output = out
         elif self._has_padding or experts == 0:
             output = a.new_zeros((*a.shape[:-1], n), dtype=out_dtype)

@@ -70,7 +70,7 @@ class MoEPostPermuteFwdOp(Op):
         rows, weights = expert_output.contiguous().view(-1, h), topk_weights.contiguous()
         places = inverse_indices.contiguous()
         if out is not None:
-            refuse_shared(type(self).__name__, out, expert_output=rows, topk_weights=weights, inverse_indices=places)
+            refuse_shared(self, "out", out, expert_output=rows, topk_weights=weights, inverse_indices=places)
         output = rows.new_empty((tokens, h), dtype=out_dtype) if out is None else out
         return self.kernel_for(POST_PERMUTE, call)(rows, weights, places, output)
 

@@ -1,4 +1,4 @@
-"""The peers of the moe family: torch's grouped product, where the call is one that it takes, and torch's sorts."""
+"""The peers of the moe family: torch's products, sorts and gathers, and its grouped product where it takes the call."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from tileops.moe.epilogues import RoutingEpilogue, RoutingWeighting
 from tileops.moe.layouts import ContiguousLayout, ContiguousMetadata
@@ -77,8 +78,53 @@ def _post_permute(case: Case, device: torch.device) -> Mapping[str, Callable[...
     return _torch_and_inductor(add_up)
 
 
+def _gated(product: Tensor) -> Tensor:
+    gate, up = product.chunk(2, -1)
+    return functional.silu(gate) * up
+
+
+def _shared_expert_mlp(case: Case, device: torch.device) -> Mapping[str, Callable[..., object]]:
+    del case, device
+
+    def mlp(hidden_states: Tensor, w_gate_up: Tensor, w_down: Tensor) -> Tensor:
+        return _gated(hidden_states @ w_gate_up.T) @ w_down.T
+
+    return {"torch": mlp}
+
+
+def _indexed_expert_mlp(case: Case, device: torch.device) -> Mapping[str, Callable[..., object]]:
+    """Weights gathered for each token and multiplied in batches; on CUDA also tokens sorted into grouped products."""
+    scale = case.parameters.get("routed_scaling_factor", 1.0)
+    if not isinstance(scale, float):
+        raise TypeError(f"routed_scaling_factor: expected a float, received {scale!r}")
+
+    def gathered(
+        output: Tensor, hidden_states: Tensor, w_gate_up: Tensor, w_down: Tensor, weights: Tensor, ids: Tensor
+    ) -> None:
+        for token in range(ids.shape[0]):
+            hidden = _gated(w_gate_up[ids[token]] @ hidden_states[token])
+            results = (w_down[ids[token]] @ hidden[..., None])[..., 0]
+            output[token] = scale * (weights[token, :, None] * results).sum(0)
+
+    def grouped(
+        output: Tensor, hidden_states: Tensor, w_gate_up: Tensor, w_down: Tensor, weights: Tensor, ids: Tensor
+    ) -> None:
+        order = ids.flatten().argsort(stable=True)
+        tokens = order // ids.shape[1]
+        ends = torch.searchsorted(ids.flatten()[order], torch.arange(w_down.shape[0], device=ids.device), right=True)
+        ends = ends.int()
+        product = torch._grouped_mm(hidden_states[tokens], w_gate_up.transpose(-1, -2), offs=ends)  # noqa: SLF001
+        results = torch._grouped_mm(_gated(product), w_down.transpose(-1, -2), offs=ends)  # noqa: SLF001
+        weighted = weights.flatten()[order][:, None] * results
+        output.copy_(scale * torch.zeros_like(output, dtype=torch.float32).index_add_(0, tokens, weighted))
+
+    return {"torch": gathered, "grouped": grouped} if device.type == "cuda" else {"torch": gathered}
+
+
 PEERS: Mapping[str, Peers] = {
     "MoEGroupedGemmFwdOp": Peers(_grouped_gemm),
     "MoEPrePermuteFwdOp": Peers(_pre_permute),
     "MoEPostPermuteFwdOp": Peers(_post_permute),
+    "SharedExpertMLPFwdOp": Peers(_shared_expert_mlp),
+    "IndexedExpertMLPFwdOp": Peers(_indexed_expert_mlp),
 }
