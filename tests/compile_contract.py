@@ -60,7 +60,7 @@ REGISTERED: Final = (
 )
 """The op classes with a cold compile test, sorted."""
 
-COMPOSITES: Final = ("MoEExpertMLPFwdOp",)
+COMPOSITES: Final = ("FusedMoEExpertsFwdOp", "MoEExpertMLPFwdOp")
 """The composites, sorted, whose graph holds their stages' nodes."""
 
 

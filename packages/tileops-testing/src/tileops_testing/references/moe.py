@@ -123,14 +123,24 @@ def indexed_expert_mlp_fwd(
     topk_ids: Tensor,
     *,
     routed_scaling_factor: float = 1.0,
+    activation: str = "silu_and_mul",
 ) -> None:
     """Write into output the weighted sums of the experts' MLPs in float64, rounded once."""
-    output.zero_()
+    sums = routed_sums(hidden_states, w_gate_up, w_down, topk_weights, topk_ids, activation)
+    output.copy_(routed_scaling_factor * sums)
+
+
+def routed_sums(
+    hidden_states: Tensor, w_gate_up: Tensor, w_down: Tensor, topk_weights: Tensor, topk_ids: Tensor, activation: str
+) -> Tensor:
+    """Return the weighted sums of the experts' MLPs in float64."""
     sums = torch.zeros_like(hidden_states, dtype=torch.float64)
     for expert, tokens, weights in _routed(topk_weights, topk_ids, w_down.shape[0]):
-        result = shared_expert_mlp_fwd(hidden_states[tokens], w_gate_up[expert], w_down[expert])
+        rows = hidden_states[tokens]
+        one = _of_one_expert(rows, w_gate_up[expert], w_down[expert])
+        result = expert_mlp_fwd(*one, layout=_all_of(rows), activation=activation)[0]
         sums.index_add_(0, tokens, weights[:, None] * result)
-    output.copy_(routed_scaling_factor * sums)
+    return sums
 
 
 def _indexed_expert_mlp_terms(
@@ -142,13 +152,24 @@ def _indexed_expert_mlp_terms(
     topk_ids: Tensor,
     *,
     routed_scaling_factor: float = 1.0,
+    activation: str = "silu_and_mul",
 ) -> Mapping[str, Tensor]:
     del output
+    sums = routed_terms(hidden_states, w_gate_up, w_down, topk_weights, topk_ids, activation)
+    return {"output": abs(routed_scaling_factor) * sums}
+
+
+def routed_terms(
+    hidden_states: Tensor, w_gate_up: Tensor, w_down: Tensor, topk_weights: Tensor, topk_ids: Tensor, activation: str
+) -> Tensor:
+    """Return what the absolute values of the terms behind `routed_sums` add up to."""
     sums = torch.zeros_like(hidden_states, dtype=torch.float64)
     for expert, tokens, weights in _routed(topk_weights, topk_ids, w_down.shape[0]):
-        behind = _shared_expert_mlp_terms(hidden_states[tokens], w_gate_up[expert], w_down[expert])
+        rows = hidden_states[tokens]
+        one = _of_one_expert(rows, w_gate_up[expert], w_down[expert])
+        behind = _expert_mlp_terms(*one, layout=_all_of(rows), activation=activation)[0]
         sums.index_add_(0, tokens, weights[:, None].abs() * behind)
-    return {"output": abs(routed_scaling_factor) * sums}
+    return sums
 
 
 def _routed(weights: Tensor, ids: Tensor, experts: int) -> Iterator[tuple[int, Tensor, Tensor]]:
@@ -278,5 +299,8 @@ REFERENCES: Mapping[str, Reference] = {
     ),
     "IndexedExpertMLPFwdOp": Reference(
         indexed_expert_mlp_fwd, summed=_most_terms, written_terms=_indexed_expert_mlp_terms, roundings=2
+    ),
+    "FusedMoEExpertsFwdOp": Reference(
+        indexed_expert_mlp_fwd, summed=_most_terms, written_terms=_indexed_expert_mlp_terms, roundings=3
     ),
 }

@@ -59,6 +59,13 @@ ROWS: Mapping[str, Sequence[WorkloadRow]] = {
         _plain("no-rows", "float16", M=0, H=16, S=16),
         _plain("no-hidden-columns", "bfloat16", M=3, H=16, S=0),
     ),
+    "FusedMoEExpertsFwdOp": (
+        _plain("odd", "float16", routed_scaling_factor=0.5, M=9, H=33, E=5, F=17, K=2),
+        _plain("every-expert", "bfloat16", activation="gelu_and_mul", M=7, H=24, E=3, F=40, K=3),
+        _plain("few-tokens", "bfloat16", M=4, H=128, E=5, F=256, K=2),
+        _plain("more-tokens-than-a-tile", "float16", M=200, H=64, E=2, F=32, K=1),
+        _plain("no-choices", "bfloat16", M=2, H=16, E=4, F=16, K=0),
+    ),
     "IndexedExpertMLPFwdOp": (
         _plain("odd", "float16", routed_scaling_factor=0.5, M=3, H=33, E=5, F=17, K=2),
         _plain("every-expert", "bfloat16", M=7, H=24, E=3, F=40, K=3),

@@ -21,6 +21,7 @@ OpName: TypeAlias = Literal[
     "CumsumFwdOp",
     "FusedAddLayerNormFwdOp",
     "FusedAddRMSNormFwdOp",
+    "FusedMoEExpertsFwdOp",
     "FusedMoEFwdOp",
     "FusedMoESharedExpertFwdOp",
     "GQAPagedFwdOp",

@@ -9,6 +9,7 @@ from tileops.lazy import export
 if TYPE_CHECKING:
     from tileops.moe.epilogues import RoutingEpilogue, RoutingWeighting
     from tileops.moe.expert_mlp import MoEExpertMLPFwdOp
+    from tileops.moe.fused_experts import FusedMoEExpertsFwdOp
     from tileops.moe.grouped_gemm import MoEGroupedGemmFwdOp
     from tileops.moe.indexed_expert_mlp import IndexedExpertMLPFwdOp
     from tileops.moe.layouts import ContiguousLayout, ContiguousMetadata, ContiguousPacking, MaskedLayout
@@ -20,6 +21,7 @@ __all__ = [
     "ContiguousLayout",
     "ContiguousMetadata",
     "ContiguousPacking",
+    "FusedMoEExpertsFwdOp",
     "IndexedExpertMLPFwdOp",
     "MaskedLayout",
     "MoEExpertMLPFwdOp",
@@ -35,6 +37,7 @@ _MODULES = {
     "ContiguousLayout": "layouts",
     "ContiguousMetadata": "layouts",
     "ContiguousPacking": "layouts",
+    "FusedMoEExpertsFwdOp": "fused_experts",
     "IndexedExpertMLPFwdOp": "indexed_expert_mlp",
     "MaskedLayout": "layouts",
     "MoEExpertMLPFwdOp": "expert_mlp",
