@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from tileops_kernels.moe.fused_topk import FUSED_TOPK_KERNELS
 from tileops_kernels.moe.grouped_gemm import GROUPED_GEMM_KERNELS
 from tileops_kernels.moe.interfaces import GROUPED_GEMM, GroupedGemmCall, GroupedGemmFwdInterface
 from tileops_kernels.moe.placement_interfaces import (
+    FUSED_TOPK,
     POST_PERMUTE,
     PRE_PERMUTE,
+    FusedTopKCall,
+    FusedTopKFwdInterface,
     PostPermuteCall,
     PostPermuteFwdInterface,
     PrePermuteCall,
@@ -17,12 +21,16 @@ from tileops_kernels.moe.pre_permute import PRE_PERMUTE_KERNELS
 from tileops_kernels.table import KernelTable
 
 __all__ = [
+    "FUSED_TOPK",
+    "FUSED_TOPK_KERNELS",
     "GROUPED_GEMM",
     "GROUPED_GEMM_KERNELS",
     "POST_PERMUTE",
     "POST_PERMUTE_KERNELS",
     "PRE_PERMUTE",
     "PRE_PERMUTE_KERNELS",
+    "FusedTopKCall",
+    "FusedTopKFwdInterface",
     "GroupedGemmCall",
     "GroupedGemmFwdInterface",
     "PostPermuteCall",

@@ -23,6 +23,7 @@ OpName: TypeAlias = Literal[
     "FusedAddRMSNormFwdOp",
     "FusedMoEFwdOp",
     "FusedMoESharedExpertFwdOp",
+    "FusedTopKFwdOp",
     "GQAPagedFwdOp",
     "GQAPrefillPagedWithKVCacheFwdOp",
     "GQAVarlenFwdOp",

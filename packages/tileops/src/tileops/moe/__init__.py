@@ -9,6 +9,7 @@ from tileops.lazy import export
 if TYPE_CHECKING:
     from tileops.moe.epilogues import RoutingEpilogue, RoutingWeighting
     from tileops.moe.expert_mlp import MoEExpertMLPFwdOp
+    from tileops.moe.fused_topk import FusedTopKFwdOp
     from tileops.moe.grouped_gemm import MoEGroupedGemmFwdOp
     from tileops.moe.layouts import ContiguousLayout, ContiguousMetadata, ContiguousPacking, MaskedLayout
     from tileops.moe.post_permute import MoEPostPermuteFwdOp
@@ -18,6 +19,7 @@ __all__ = [
     "ContiguousLayout",
     "ContiguousMetadata",
     "ContiguousPacking",
+    "FusedTopKFwdOp",
     "MaskedLayout",
     "MoEExpertMLPFwdOp",
     "MoEGroupedGemmFwdOp",
@@ -31,6 +33,7 @@ _MODULES = {
     "ContiguousLayout": "layouts",
     "ContiguousMetadata": "layouts",
     "ContiguousPacking": "layouts",
+    "FusedTopKFwdOp": "fused_topk",
     "MaskedLayout": "layouts",
     "MoEExpertMLPFwdOp": "expert_mlp",
     "MoEGroupedGemmFwdOp": "grouped_gemm",
