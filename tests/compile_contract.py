@@ -30,6 +30,7 @@ REGISTERED: Final = (
     "CumsumFwdOp",
     "FusedAddLayerNormFwdOp",
     "FusedAddRMSNormFwdOp",
+    "FusedTopKFwdOp",
     "GemmFwdOp",
     "GroupNormFwdOp",
     "IndexedExpertMLPFwdOp",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tileops_kernels.moe.fused_topk import FUSED_TOPK_KERNELS
 from tileops_kernels.moe.grouped_gemm import GROUPED_GEMM_KERNELS
 from tileops_kernels.moe.indexed_expert_mlp import INDEXED_EXPERT_MLP_KERNELS
 from tileops_kernels.moe.interfaces import (
@@ -16,8 +17,11 @@ from tileops_kernels.moe.interfaces import (
     SharedExpertMLPFwdInterface,
 )
 from tileops_kernels.moe.placement_interfaces import (
+    FUSED_TOPK,
     POST_PERMUTE,
     PRE_PERMUTE,
+    FusedTopKCall,
+    FusedTopKFwdInterface,
     PostPermuteCall,
     PostPermuteFwdInterface,
     PrePermuteCall,
@@ -29,6 +33,8 @@ from tileops_kernels.moe.shared_expert_mlp import SHARED_EXPERT_MLP_KERNELS
 from tileops_kernels.table import KernelTable
 
 __all__ = [
+    "FUSED_TOPK",
+    "FUSED_TOPK_KERNELS",
     "GROUPED_GEMM",
     "GROUPED_GEMM_KERNELS",
     "INDEXED_EXPERT_MLP",
@@ -39,6 +45,8 @@ __all__ = [
     "PRE_PERMUTE_KERNELS",
     "SHARED_EXPERT_MLP",
     "SHARED_EXPERT_MLP_KERNELS",
+    "FusedTopKCall",
+    "FusedTopKFwdInterface",
     "GroupedGemmCall",
     "GroupedGemmFwdInterface",
     "IndexedExpertMLPCall",

@@ -103,3 +103,50 @@ POST_PERMUTE: InterfaceKey[PostPermuteCall, PostPermuteFwdInterface] = Interface
     "post_permute", PostPermuteFwdInterface, PostPermuteCall
 )
 """The interface through which `MoEPostPermuteFwdOp` calls its kernel."""
+
+
+Scoring = Literal["softmax", "sigmoid"]
+"""What makes scores of a token's logits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FusedTopKCall(CallSpec):
+    """The choice of experts for tokens.
+
+    `scoring` makes scores of logits, `renormalize` says that a token's weights are divided by their sum, `biased` that
+    a bias is added to choose; `experts` is their number, `dtype` that of the logits.
+    """
+
+    scoring: Scoring
+    renormalize: bool
+    biased: bool
+    experts: int
+    dtype: torch.dtype
+
+
+class FusedTopKFwdInterface(KernelInterface, Protocol):
+    """The experts of each token, and their weights."""
+
+    request: ClassVar[type[CallSpec]] = FusedTopKCall
+
+    @abstractmethod
+    def forward(self, gating_output: Tensor, bias: Tensor | None, top_k: int) -> tuple[Tensor, Tensor]:
+        """Return the weights and ids of the `top_k` experts with the largest scores, largest first.
+
+        gating_output: `[tokens, call.experts]`; `call.dtype`. bias: float32 `[call.experts]` if `call.biased`, else
+        None. Both contiguous, at any storage offset, on the call's device, not written. top_k: 1 to call.experts.
+        Returns new contiguous `[tokens, top_k]` tensors, float32 and int32. Scores are those of a row in float32, and
+        the bias is added to them to choose; equal sums go by the lowest id, and NaN goes before all numbers, as in
+        `torch.topk`. Weights are scores without the bias.
+        """
+        ...
+
+    def __call__(self, gating_output: Tensor, bias: Tensor | None, top_k: int) -> tuple[Tensor, Tensor]:
+        """Run `forward`."""
+        ...
+
+
+FUSED_TOPK: InterfaceKey[FusedTopKCall, FusedTopKFwdInterface] = InterfaceKey(
+    "fused_topk", FusedTopKFwdInterface, FusedTopKCall
+)
+"""The interface through which `FusedTopKFwdOp` calls its kernel."""

@@ -18,6 +18,7 @@ __all__ = [
     "REFERENCES",
     "expert_mlp_fwd",
     "experts_rows",
+    "fused_topk_fwd",
     "grouped_gemm_fwd",
     "indexed_expert_mlp_fwd",
     "post_permute_fwd",
@@ -278,9 +279,31 @@ def _summed_rows(rows: Tensor, weights: Tensor, places: Tensor, epilogue: Routin
     return epilogue.scale * chosen.sum(1)
 
 
+def fused_topk_fwd(
+    gating_output: Tensor,
+    correction_bias: Tensor | None,
+    *,
+    top_k: int,
+    scoring_func: str = "softmax",
+    renormalize: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Return the largest scores in float32 and their ids, equal ones by id; a stable sort puts NaN first."""
+    logits = gating_output.float()
+    scores = logits.softmax(-1) if scoring_func == "softmax" else logits.sigmoid()
+    by = scores if correction_bias is None else scores + correction_bias
+    ids = by.sort(dim=-1, descending=True, stable=True).indices[:, :top_k]
+    weights = scores.gather(-1, ids)
+    return weights / weights.sum(-1, keepdim=True) if renormalize else weights, ids.int()
+
+
 def _most_choices(values: Mapping[str, object]) -> int:
     choices = values.get("K", 8)
     return choices if isinstance(choices, int) else 8
+
+
+def _most_experts(values: Mapping[str, object]) -> int:
+    experts = values.get("E", 384)
+    return experts if isinstance(experts, int) else 384
 
 
 def _most_terms(values: Mapping[str, object]) -> int:
@@ -292,6 +315,7 @@ def _most_terms(values: Mapping[str, object]) -> int:
 REFERENCES: Mapping[str, Reference] = {
     "MoEGroupedGemmFwdOp": Reference(grouped_gemm_fwd, summed=_most_terms, terms=_grouped_gemm_terms),
     "MoEExpertMLPFwdOp": Reference(expert_mlp_fwd, summed=_most_terms, terms=_expert_mlp_terms, roundings=2),
+    "FusedTopKFwdOp": Reference(fused_topk_fwd, summed=_most_experts),
     "MoEPrePermuteFwdOp": Reference(pre_permute_fwd),
     "MoEPostPermuteFwdOp": Reference(post_permute_fwd, summed=_most_choices, terms=_post_permute_terms),
     "SharedExpertMLPFwdOp": Reference(

@@ -74,4 +74,25 @@ ROWS: Mapping[str, Sequence[WorkloadRow]] = {
         _plain("no-choices", "float16", M=2, H=16, E=4, F=16, K=0),
         _plain("no-hidden-columns", "bfloat16", M=2, H=16, E=4, F=0, K=2),
     ),
+    "FusedTopKFwdOp": (
+        WorkloadRow(
+            label="every-expert",
+            some=(),
+            dtype_cases=({"T": "float32"},),
+            values={"top_k": 7, "renormalize": True, "M": 5, "E": 7},
+        ),
+        WorkloadRow(label="one-expert", some=(), dtype_cases=({"T": "bfloat16"},), values={"top_k": 1, "M": 3, "E": 1}),
+        WorkloadRow(
+            label="many-choices",
+            some=("correction_bias",),
+            dtype_cases=({"T": "float16"},),
+            values={"top_k": 33, "scoring_func": "sigmoid", "renormalize": True, "M": 2, "E": 50},
+        ),
+        WorkloadRow(
+            label="plain-sigmoid",
+            some=(),
+            dtype_cases=({"T": "bfloat16"},),
+            values={"top_k": 3, "scoring_func": "sigmoid", "M": 9, "E": 33},
+        ),
+    ),
 }

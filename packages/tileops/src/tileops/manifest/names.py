@@ -24,6 +24,7 @@ OpName: TypeAlias = Literal[
     "FusedMoEExpertsFwdOp",
     "FusedMoEFwdOp",
     "FusedMoESharedExpertFwdOp",
+    "FusedTopKFwdOp",
     "GQAPagedFwdOp",
     "GQAPrefillPagedWithKVCacheFwdOp",
     "GQAVarlenFwdOp",

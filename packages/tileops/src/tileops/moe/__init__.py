@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from tileops.moe.epilogues import RoutingEpilogue, RoutingWeighting
     from tileops.moe.expert_mlp import MoEExpertMLPFwdOp
     from tileops.moe.fused_experts import FusedMoEExpertsFwdOp
+    from tileops.moe.fused_topk import FusedTopKFwdOp
     from tileops.moe.grouped_gemm import MoEGroupedGemmFwdOp
     from tileops.moe.indexed_expert_mlp import IndexedExpertMLPFwdOp
     from tileops.moe.layouts import ContiguousLayout, ContiguousMetadata, ContiguousPacking, MaskedLayout
@@ -22,6 +23,7 @@ __all__ = [
     "ContiguousMetadata",
     "ContiguousPacking",
     "FusedMoEExpertsFwdOp",
+    "FusedTopKFwdOp",
     "IndexedExpertMLPFwdOp",
     "MaskedLayout",
     "MoEExpertMLPFwdOp",
@@ -39,6 +41,7 @@ _MODULES = {
     "ContiguousPacking": "layouts",
     "FusedMoEExpertsFwdOp": "fused_experts",
     "IndexedExpertMLPFwdOp": "indexed_expert_mlp",
+    "FusedTopKFwdOp": "fused_topk",
     "MaskedLayout": "layouts",
     "MoEExpertMLPFwdOp": "expert_mlp",
     "MoEGroupedGemmFwdOp": "grouped_gemm",

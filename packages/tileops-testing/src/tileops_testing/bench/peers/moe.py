@@ -38,6 +38,27 @@ def _torch_and_inductor(function: Callable[..., object]) -> Mapping[str, Callabl
     return {"torch": function, "inductor": torch.compile(function, fullgraph=True)}
 
 
+def _fused_topk(case: Case, device: torch.device) -> Mapping[str, Callable[..., object]]:
+    """torch.topk of scores; of narrow logits, which are often equal, a stable sort, which alone goes by id then."""
+    del device
+    given: Any = case.parameters
+    top_k, sigmoid = given["top_k"], given.get("scoring_func") == "sigmoid"
+    renormalize = given.get("renormalize", False)
+    specs: Any = case.inputs(case.sizes)
+    narrow = specs["gating_output"].dtype != torch.float32
+
+    def choose(gating_output: Tensor, correction_bias: Tensor | None) -> tuple[Tensor, Tensor]:
+        logits = gating_output.float()
+        scores = logits.sigmoid() if sigmoid else logits.softmax(-1)
+        by = scores if correction_bias is None else scores + correction_bias
+        order = by.sort(dim=-1, descending=True, stable=True) if narrow else by.topk(top_k, -1)
+        ids = order.indices[:, :top_k]
+        weights = scores.gather(-1, ids)
+        return weights / weights.sum(-1, keepdim=True) if renormalize else weights, ids.int()
+
+    return _torch_and_inductor(choose)
+
+
 def _pre_permute(case: Case, device: torch.device) -> Mapping[str, Callable[..., object]]:
     """A stable sort by expert, where all experts are here and rows need no padding."""
     del device
@@ -122,6 +143,7 @@ def _indexed_expert_mlp(case: Case, device: torch.device) -> Mapping[str, Callab
 
 
 PEERS: Mapping[str, Peers] = {
+    "FusedTopKFwdOp": Peers(_fused_topk),
     "MoEGroupedGemmFwdOp": Peers(_grouped_gemm),
     "MoEPrePermuteFwdOp": Peers(_pre_permute),
     "MoEPostPermuteFwdOp": Peers(_post_permute),
