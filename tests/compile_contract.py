@@ -61,7 +61,7 @@ REGISTERED: Final = (
 )
 """The op classes with a cold compile test, sorted."""
 
-COMPOSITES: Final = ("FusedMoEExpertsFwdOp", "MoEExpertMLPFwdOp")
+COMPOSITES: Final = ("FusedMoEExpertsFwdOp", "FusedMoEFwdOp", "FusedMoESharedExpertFwdOp", "MoEExpertMLPFwdOp")
 """The composites, sorted, whose graph holds their stages' nodes."""
 
 

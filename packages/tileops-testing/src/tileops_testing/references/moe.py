@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,12 +13,15 @@ from torch.nn import functional
 from tileops.manifest.primitives import capacity
 from tileops.moe.epilogues import RoutingEpilogue, RoutingWeighting
 from tileops.moe.layouts import ContiguousLayout, ContiguousMetadata, MaskedLayout
+from tileops_testing.inputs import Values
 from tileops_testing.references.reference import Reference
 
 __all__ = [
     "REFERENCES",
     "expert_mlp_fwd",
     "experts_rows",
+    "fused_moe_fwd",
+    "fused_moe_shared_expert_fwd",
     "fused_topk_fwd",
     "grouped_gemm_fwd",
     "indexed_expert_mlp_fwd",
@@ -30,6 +34,9 @@ Layout = ContiguousLayout | MaskedLayout
 
 _STEEPEST = 1.2
 """A bound of the slope of silu and of gelu."""
+
+_WEIGHTS: Mapping[str, Values] = dict.fromkeys(("w_gate_up", "w_down", "shared_w_gate_up", "shared_w_down"), "small")
+"""Weights whose products of unit activations, one after the other, stay in the range of float16."""
 
 
 def experts_rows(layout: Layout, metadata: Tensor, rows: int, experts: int) -> Iterator[tuple[int, slice]]:
@@ -296,6 +303,81 @@ def fused_topk_fwd(
     return weights / weights.sum(-1, keepdim=True) if renormalize else weights, ids.int()
 
 
+def fused_moe_fwd(
+    hidden_states: Tensor,
+    gating_output: Tensor,
+    w_gate_up: Tensor,
+    w_down: Tensor,
+    correction_bias: Tensor | None,
+    **parameters: Any,
+) -> Tensor:
+    """Return each token's weighted sum of its experts' MLPs in float64; all experts are here."""
+    experts = w_gate_up, w_down
+    return _mixture(routed_sums, hidden_states, experts, gating_output, correction_bias, parameters)
+
+
+def _fused_moe_terms(
+    hidden_states: Tensor,
+    gating_output: Tensor,
+    w_gate_up: Tensor,
+    w_down: Tensor,
+    correction_bias: Tensor | None,
+    **parameters: Any,
+) -> Tensor:
+    experts = w_gate_up, w_down
+    return _mixture(routed_terms, hidden_states, experts, gating_output, correction_bias, parameters)
+
+
+def fused_moe_shared_expert_fwd(
+    *routed: Tensor | None, tp_size: int = 1, tp_rank: int = 0, **parameters: Any
+) -> tuple[Tensor | None, Tensor]:
+    """Return a rank's part of the shared expert's MLP, None without one, and `fused_moe_fwd`."""
+    *routed, w_gate_up, w_down = routed
+    shared = _part(shared_expert_mlp_fwd, routed[0], w_gate_up, w_down, tp_size, tp_rank)
+    return shared, fused_moe_fwd(*routed, **parameters)
+
+
+def _fused_moe_shared_expert_terms(
+    *routed: Tensor | None, tp_size: int = 1, tp_rank: int = 0, **parameters: Any
+) -> tuple[Tensor | None, Tensor]:
+    *routed, w_gate_up, w_down = routed
+    shared = _part(_shared_expert_mlp_terms, routed[0], w_gate_up, w_down, tp_size, tp_rank)
+    return shared, _fused_moe_terms(*routed, **parameters)
+
+
+def _mixture(
+    compute: Callable[..., Tensor],
+    hidden_states: Tensor,
+    experts: tuple[Tensor, Tensor],
+    gating_output: Tensor,
+    correction_bias: Tensor | None,
+    parameters: Mapping[str, Any],
+) -> Tensor:
+    """What `compute` makes of the routed tokens, times the absolute value of the scale, or the scale of sums."""
+    routing = {name: parameters[name] for name in ("top_k", "scoring_func", "renormalize") if name in parameters}
+    weights, ids = fused_topk_fwd(gating_output, correction_bias, **routing)
+    scale = parameters.get("routed_scaling_factor", 1.0)
+    activation = parameters.get("activation", "silu_and_mul")
+    return (scale if compute is routed_sums else abs(scale)) * compute(
+        hidden_states, *experts, weights, ids, activation
+    )
+
+
+def _part(
+    compute: Callable[[Tensor, Tensor, Tensor], Tensor],
+    hidden_states: Tensor,
+    w_gate_up: Tensor | None,
+    w_down: Tensor | None,
+    size: int,
+    rank: int,
+) -> Tensor | None:
+    """What `compute` makes of one rank's hidden elements of an expert; None without one."""
+    if w_gate_up is None or w_down is None:
+        return None
+    rows = w_gate_up.unflatten(0, (2, size, -1))[:, rank].flatten(0, 1)
+    return compute(hidden_states, rows, w_down.unflatten(1, (size, -1))[:, rank])
+
+
 def _most_choices(values: Mapping[str, object]) -> int:
     choices = values.get("K", 8)
     return choices if isinstance(choices, int) else 8
@@ -318,13 +400,29 @@ REFERENCES: Mapping[str, Reference] = {
     "FusedTopKFwdOp": Reference(fused_topk_fwd, summed=_most_experts),
     "MoEPrePermuteFwdOp": Reference(pre_permute_fwd),
     "MoEPostPermuteFwdOp": Reference(post_permute_fwd, summed=_most_choices, terms=_post_permute_terms),
+    "FusedMoEFwdOp": Reference(fused_moe_fwd, summed=_most_terms, terms=_fused_moe_terms, roundings=3, values=_WEIGHTS),
+    "FusedMoESharedExpertFwdOp": Reference(
+        fused_moe_shared_expert_fwd,
+        summed=_most_terms,
+        terms=_fused_moe_shared_expert_terms,
+        roundings=3,
+        values=_WEIGHTS,
+    ),
     "SharedExpertMLPFwdOp": Reference(
-        shared_expert_mlp_fwd, summed=_most_terms, terms=_shared_expert_mlp_terms, roundings=2
+        shared_expert_mlp_fwd, summed=_most_terms, terms=_shared_expert_mlp_terms, roundings=2, values=_WEIGHTS
     ),
     "IndexedExpertMLPFwdOp": Reference(
-        indexed_expert_mlp_fwd, summed=_most_terms, written_terms=_indexed_expert_mlp_terms, roundings=2
+        indexed_expert_mlp_fwd,
+        summed=_most_terms,
+        written_terms=_indexed_expert_mlp_terms,
+        roundings=2,
+        values=_WEIGHTS,
     ),
     "FusedMoEExpertsFwdOp": Reference(
-        indexed_expert_mlp_fwd, summed=_most_terms, written_terms=_indexed_expert_mlp_terms, roundings=3
+        indexed_expert_mlp_fwd,
+        summed=_most_terms,
+        written_terms=_indexed_expert_mlp_terms,
+        roundings=3,
+        values=_WEIGHTS,
     ),
 }

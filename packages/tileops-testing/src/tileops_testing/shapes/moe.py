@@ -23,6 +23,11 @@ def _plain(label: str, dtype: str, **values: object) -> WorkloadRow:
     return WorkloadRow(label=label, some=(), dtype_cases=({"T": dtype},), values=values)
 
 
+def _shared(label: str, dtype: str, **values: object) -> WorkloadRow:
+    some = ("shared_w_gate_up", "shared_w_down")
+    return WorkloadRow(label=label, some=some, dtype_cases=({"T": dtype},), values=values)
+
+
 ROWS: Mapping[str, Sequence[WorkloadRow]] = {
     "MoEGroupedGemmFwdOp": (
         _row("tight-ends", _TIGHT_ENDS, "float16", activation="gelu_and_mul", P=37, E=5, N=33, K=17),
@@ -73,6 +78,16 @@ ROWS: Mapping[str, Sequence[WorkloadRow]] = {
         _plain("no-tokens", "float16", M=0, H=16, E=4, F=16, K=2),
         _plain("no-choices", "float16", M=2, H=16, E=4, F=16, K=0),
         _plain("no-hidden-columns", "bfloat16", M=2, H=16, E=4, F=0, K=2),
+    ),
+    "FusedMoEFwdOp": (
+        _plain("odd", "float16", top_k=2, routed_scaling_factor=0.5, M=9, H=33, E=5, F=17),
+        _plain("every-expert", "bfloat16", top_k=3, activation="gelu_and_mul", M=7, H=24, E=3, F=40),
+        _plain("few-tokens", "bfloat16", top_k=2, renormalize=True, M=4, H=128, E=5, F=256),
+    ),
+    "FusedMoESharedExpertFwdOp": (
+        _shared("odd", "float16", top_k=2, M=9, H=33, E=5, F=17, S=19),
+        _shared("second-of-two-parts", "bfloat16", top_k=2, tp_size=2, tp_rank=1, M=40, H=24, E=5, F=16, S=24),
+        _plain("routed-alone", "float16", top_k=1, M=4, H=16, E=5, F=16),
     ),
     "FusedTopKFwdOp": (
         WorkloadRow(
