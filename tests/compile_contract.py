@@ -41,6 +41,7 @@ REGISTERED: Final = (
     "MaxPool2dFwdOp",
     "MeanFwdOp",
     "MoEGroupedGemmFwdOp",
+    "MoEPermuteAlignFwdOp",
     "MoEPostPermuteFwdOp",
     "MoEPrePermuteFwdOp",
     "ProdFwdOp",

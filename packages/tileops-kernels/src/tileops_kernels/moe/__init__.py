@@ -5,12 +5,16 @@ from __future__ import annotations
 from tileops_kernels.moe.fused_topk import FUSED_TOPK_KERNELS
 from tileops_kernels.moe.grouped_gemm import GROUPED_GEMM_KERNELS
 from tileops_kernels.moe.interfaces import GROUPED_GEMM, GroupedGemmCall, GroupedGemmFwdInterface
+from tileops_kernels.moe.permute_align import PERMUTE_ALIGN_KERNELS
 from tileops_kernels.moe.placement_interfaces import (
     FUSED_TOPK,
+    PERMUTE_ALIGN,
     POST_PERMUTE,
     PRE_PERMUTE,
     FusedTopKCall,
     FusedTopKFwdInterface,
+    PermuteAlignCall,
+    PermuteAlignFwdInterface,
     PostPermuteCall,
     PostPermuteFwdInterface,
     PrePermuteCall,
@@ -25,6 +29,8 @@ __all__ = [
     "FUSED_TOPK_KERNELS",
     "GROUPED_GEMM",
     "GROUPED_GEMM_KERNELS",
+    "PERMUTE_ALIGN",
+    "PERMUTE_ALIGN_KERNELS",
     "POST_PERMUTE",
     "POST_PERMUTE_KERNELS",
     "PRE_PERMUTE",
@@ -33,6 +39,8 @@ __all__ = [
     "FusedTopKFwdInterface",
     "GroupedGemmCall",
     "GroupedGemmFwdInterface",
+    "PermuteAlignCall",
+    "PermuteAlignFwdInterface",
     "PostPermuteCall",
     "PostPermuteFwdInterface",
     "PrePermuteCall",

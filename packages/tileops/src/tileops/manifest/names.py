@@ -40,6 +40,7 @@ OpName: TypeAlias = Literal[
     "MeanPoolingFwdOp",
     "MoEExpertMLPFwdOp",
     "MoEGroupedGemmFwdOp",
+    "MoEPermuteAlignFwdOp",
     "MoEPostPermuteFwdOp",
     "MoEPrePermuteFwdOp",
     "ProdFwdOp",

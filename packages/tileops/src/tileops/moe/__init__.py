@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tileops.moe.fused_topk import FusedTopKFwdOp
     from tileops.moe.grouped_gemm import MoEGroupedGemmFwdOp
     from tileops.moe.layouts import ContiguousLayout, ContiguousMetadata, ContiguousPacking, MaskedLayout
+    from tileops.moe.permute_align import MoEPermuteAlignFwdOp
     from tileops.moe.post_permute import MoEPostPermuteFwdOp
     from tileops.moe.pre_permute import MoEPrePermuteFwdOp
 
@@ -23,6 +24,7 @@ __all__ = [
     "MaskedLayout",
     "MoEExpertMLPFwdOp",
     "MoEGroupedGemmFwdOp",
+    "MoEPermuteAlignFwdOp",
     "MoEPostPermuteFwdOp",
     "MoEPrePermuteFwdOp",
     "RoutingEpilogue",
@@ -37,6 +39,7 @@ _MODULES = {
     "MaskedLayout": "layouts",
     "MoEExpertMLPFwdOp": "expert_mlp",
     "MoEGroupedGemmFwdOp": "grouped_gemm",
+    "MoEPermuteAlignFwdOp": "permute_align",
     "MoEPostPermuteFwdOp": "post_permute",
     "MoEPrePermuteFwdOp": "pre_permute",
     "RoutingEpilogue": "epilogues",
