@@ -42,6 +42,7 @@ REGISTERED: Final = (
     "MaxPool2dFwdOp",
     "MeanFwdOp",
     "MoEGroupedGemmFwdOp",
+    "MoEPermuteAlignFwdOp",
     "MoEPostPermuteFwdOp",
     "MoEPrePermuteFwdOp",
     "ProdFwdOp",

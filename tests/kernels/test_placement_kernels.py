@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 import torch
@@ -14,12 +15,14 @@ from tileops_kernels.build import cuda
 from tileops_kernels.build.program import Program
 from tileops_kernels.devices import DeviceFacts
 from tileops_kernels.errors import StorageError
+from tileops_kernels.moe.permute_align import PermuteAlignCPUKernel, PermuteAlignKernel
 from tileops_kernels.moe.placement import CHUNK, MOST_CHUNKS, STEP, Placement, dealt, window
-from tileops_kernels.moe.placement_interfaces import PrePermuteCall, RowMetadata
+from tileops_kernels.moe.placement_interfaces import PermuteAlignCall, PrePermuteCall, RowMetadata
 from tileops_kernels.moe.pre_permute import PrePermuteCPUKernel, PrePermuteKernel
 
 HOPPER = DeviceFacts(arch=90, sm_count=132, smem_budget=232448)
 CPU = torch.device("cpu")
+ALIGN = PermuteAlignCall(device=torch.device("cuda", 0), facts=HOPPER, experts=8, block_size=16)
 
 
 def call_of(
@@ -82,7 +85,7 @@ class Launches:
 
     def load(self, program: Program, *, arch: int, owner: str) -> cuda.CUDAFunction:
         assert arch == 90
-        assert " for PrePermuteCall(" in owner
+        assert owner.split(" for ")[1].startswith(("PrePermuteCall(", "PermuteAlignCall("))
         self.programs.append(program)
         return lambda *given: self.given.append((program.builder, given))
 
@@ -130,6 +133,45 @@ def test_without_pairs_nothing_is_launched(monkeypatch: pytest.MonkeyPatch) -> N
     assert launches.programs == []
     PrePermuteKernel(call_of()).forward(torch.empty(2, 0).half(), torch.zeros(2, 2, dtype=torch.int32), 4)
     assert [builder for builder, _ in launches.given] == ["place_pairs"]
+
+
+def test_permute_align_launches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counts come first where there are several chunks, then places; results go to the program as they are returned."""
+    launches = Launches(monkeypatch)
+    kernel = PermuteAlignKernel(ALIGN)
+    for tokens in (3, 600):
+        launches.given.clear()
+        ids = torch.zeros(tokens, 4, dtype=torch.int32)
+        rows = tokens * 4 + 9 * 15
+        results = kernel.forward(misplaced(ids), rows)
+        assert [result.shape for result in results] == [(rows,), (-(-rows // 16),), (1,)]
+        chunks, steps = dealt(tokens * 4)
+        *counted, (builder, given) = launches.given
+        assert (len(counted), builder) == (int(chunks > 1), "place_pairs")
+        assert all(once is again for once, again in zip(given[2:5], results, strict=True))
+        assert given[5] == steps
+    assert launches.programs == [*kernel.programs()]
+
+
+def test_permute_align_without_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without pairs every row is padding and no block is an expert's, and no program is needed."""
+    launches = Launches(monkeypatch)
+    for kernel in (PermuteAlignKernel(ALIGN), PermuteAlignCPUKernel(ALIGN)):
+        pairs, experts, filled = kernel.forward(torch.empty(3, 0, dtype=torch.int32), 135)
+        assert (pairs.tolist(), experts.tolist(), filled.tolist()) == ([0] * 135, [-1] * 9, [0])
+    assert launches.programs == []
+
+
+def test_permute_align_entries() -> None:
+    """An entry depends on experts and block size, on a CPU on nothing else."""
+    for kernel_type in (PermuteAlignKernel, PermuteAlignCPUKernel):
+        identity = kernel_type.entry_for(ALIGN)[0]
+        for other in (replace(ALIGN, experts=9), replace(ALIGN, block_size=8)):
+            assert kernel_type.entry_for(other)[0] != identity
+    assert (
+        PermuteAlignCPUKernel.entry_for(replace(ALIGN, device=CPU, facts=None))[0]
+        == (PermuteAlignCPUKernel.entry_for(ALIGN)[0])
+    )
 
 
 def test_refuses_other_dtypes() -> None:

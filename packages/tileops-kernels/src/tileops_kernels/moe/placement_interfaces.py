@@ -150,3 +150,39 @@ FUSED_TOPK: InterfaceKey[FusedTopKCall, FusedTopKFwdInterface] = InterfaceKey(
     "fused_topk", FusedTopKFwdInterface, FusedTopKCall
 )
 """The interface through which `FusedTopKFwdOp` calls its kernel."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PermuteAlignCall(CallSpec):
+    """Pairs of token and expert in blocks of rows of one expert each: `experts` of them, `block_size` rows a block."""
+
+    experts: int
+    block_size: int
+
+
+class PermuteAlignFwdInterface(KernelInterface, Protocol):
+    """Pairs of token and expert in blocks of rows of one expert each."""
+
+    request: ClassVar[type[CallSpec]] = PermuteAlignCall
+
+    @abstractmethod
+    def forward(self, expert_ids: Tensor, rows: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the pair of each row, the expert of each block, and how many rows are an expert's.
+
+        expert_ids: `[tokens, top_k]`; int32; a pair whose id is not in [0, call.experts) has no row; contiguous, at any
+        storage offset, on the call's device, not written. rows: how many there are, enough for all pairs in blocks.
+        Returns new contiguous int32 tensors: `[rows]`, where tokens * top_k stands in rows that are no pair's;
+        `[ceil(rows / call.block_size)]`, -1 in blocks that are no expert's; `[1]`. Experts stand in order, their pairs
+        in order, each expert in as many blocks as its pairs need.
+        """
+        ...
+
+    def __call__(self, expert_ids: Tensor, rows: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Run `forward`."""
+        ...
+
+
+PERMUTE_ALIGN: InterfaceKey[PermuteAlignCall, PermuteAlignFwdInterface] = InterfaceKey(
+    "permute_align", PermuteAlignFwdInterface, PermuteAlignCall
+)
+"""The interface through which `MoEPermuteAlignFwdOp` calls its kernel."""

@@ -231,6 +231,18 @@ def _placed(ids: Tensor, experts: int, alignment: int) -> tuple[Tensor, Tensor, 
     return places, starts, starts + counts
 
 
+def permute_align_fwd(topk_ids: Tensor, *, num_experts: int, block_size: int = 64) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the pair of each row, the expert of each block, and the rows of experts."""
+    places, starts, ends = _placed(topk_ids, num_experts, block_size)
+    pairs, rows = len(places), len(places) + (num_experts + 1) * (block_size - 1)
+    sorted_ids = places.new_full((rows,), pairs)
+    sorted_ids[places[places >= 0]] = torch.arange(pairs, device=places.device)[places >= 0]
+    filled = starts[-1:] + (ends[-1:] - starts[-1:] + block_size - 1) // block_size * block_size
+    first_rows = torch.arange(0, rows, block_size, device=places.device)
+    experts = torch.searchsorted(starts, first_rows, right=True) - 1
+    return sorted_ids.int(), torch.where(first_rows < filled, experts, -1).int(), filled.int()
+
+
 def pre_permute_fwd(
     hidden_states: Tensor, local_expert_ids: Tensor, *, layout: ContiguousLayout, num_local_experts: int
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -398,6 +410,7 @@ REFERENCES: Mapping[str, Reference] = {
     "MoEGroupedGemmFwdOp": Reference(grouped_gemm_fwd, summed=_most_terms, terms=_grouped_gemm_terms),
     "MoEExpertMLPFwdOp": Reference(expert_mlp_fwd, summed=_most_terms, terms=_expert_mlp_terms, roundings=2),
     "FusedTopKFwdOp": Reference(fused_topk_fwd, summed=_most_experts),
+    "MoEPermuteAlignFwdOp": Reference(permute_align_fwd),
     "MoEPrePermuteFwdOp": Reference(pre_permute_fwd),
     "MoEPostPermuteFwdOp": Reference(post_permute_fwd, summed=_most_choices, terms=_post_permute_terms),
     "FusedMoEFwdOp": Reference(fused_moe_fwd, summed=_most_terms, terms=_fused_moe_terms, roundings=3, values=_WEIGHTS),

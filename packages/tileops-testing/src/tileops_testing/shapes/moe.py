@@ -110,4 +110,13 @@ ROWS: Mapping[str, Sequence[WorkloadRow]] = {
             values={"top_k": 3, "scoring_func": "sigmoid", "M": 9, "E": 33},
         ),
     ),
+    "MoEPermuteAlignFwdOp": (
+        WorkloadRow(
+            label="rows-alone", some=(), dtype_cases=({},), values={"num_experts": 5, "block_size": 1, "M": 7, "K": 3}
+        ),
+        WorkloadRow(
+            label="odd-blocks", some=(), dtype_cases=({},), values={"num_experts": 9, "block_size": 3, "M": 33, "K": 4}
+        ),
+        WorkloadRow(label="no-choices", some=(), dtype_cases=({},), values={"num_experts": 4, "M": 7, "K": 0}),
+    ),
 }

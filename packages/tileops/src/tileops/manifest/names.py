@@ -42,6 +42,7 @@ OpName: TypeAlias = Literal[
     "MeanPoolingFwdOp",
     "MoEExpertMLPFwdOp",
     "MoEGroupedGemmFwdOp",
+    "MoEPermuteAlignFwdOp",
     "MoEPostPermuteFwdOp",
     "MoEPrePermuteFwdOp",
     "ProdFwdOp",

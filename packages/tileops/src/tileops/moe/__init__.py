@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tileops.moe.grouped_gemm import MoEGroupedGemmFwdOp
     from tileops.moe.indexed_expert_mlp import IndexedExpertMLPFwdOp
     from tileops.moe.layouts import ContiguousLayout, ContiguousMetadata, ContiguousPacking, MaskedLayout
+    from tileops.moe.permute_align import MoEPermuteAlignFwdOp
     from tileops.moe.post_permute import MoEPostPermuteFwdOp
     from tileops.moe.pre_permute import MoEPrePermuteFwdOp
     from tileops.moe.prepare_finalize import Dispatch, LocalPrepareFinalize, PrepareFinalize
@@ -38,6 +39,7 @@ __all__ = [
     "MaskedLayout",
     "MoEExpertMLPFwdOp",
     "MoEGroupedGemmFwdOp",
+    "MoEPermuteAlignFwdOp",
     "MoEPostPermuteFwdOp",
     "MoEPrePermuteFwdOp",
     "PrepareFinalize",
@@ -62,6 +64,7 @@ _MODULES = {
     "MaskedLayout": "layouts",
     "MoEExpertMLPFwdOp": "expert_mlp",
     "MoEGroupedGemmFwdOp": "grouped_gemm",
+    "MoEPermuteAlignFwdOp": "permute_align",
     "MoEPostPermuteFwdOp": "post_permute",
     "MoEPrePermuteFwdOp": "pre_permute",
     "PrepareFinalize": "prepare_finalize",

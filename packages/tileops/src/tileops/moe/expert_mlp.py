@@ -22,8 +22,9 @@ class MoEExpertMLPFwdOp(Op):
     `[E, H, F]`; one dtype, float16 or bfloat16. layout_metadata: int32, what the layout says. Returns expert_input's
     shape and dtype. The activation's result is rounded to that dtype between the two products.
 
-    Rows that are no expert's are not written: they keep what `out` holds, and are zeros in a new tensor. `out` is
-    contiguous, of the output's shape and dtype, shares no memory with the inputs, and is returned.
+    Rows that are no expert's are not written: they keep what `out` holds, and are zeros in a new tensor, but undefined
+    where `MoEGroupedGemmFwdOp` says so. `out` is contiguous, of the output's shape and dtype, shares no memory with the
+    inputs, and is returned.
 
     A composite of two `MoEGroupedGemmFwdOp`: it has no operator of its own, and compiled code holds theirs.
 

@@ -29,8 +29,9 @@ class MoEGroupedGemmFwdOp(Op):
     float32 and rounded once.
 
     Rows that are no expert's (padding, and beyond the count of a masked slab) are not written: they keep what `out`
-    holds, and are zeros in a new tensor. `out` is contiguous, of the output's shape and dtype, shares no memory with
-    the inputs, and is returned.
+    holds, and are zeros in a new tensor. Neither are rows that name expert E where each row names its own, and those
+    behind the last end of a tight layout; in a new tensor these are undefined. `out` is contiguous, of the output's
+    shape and dtype, shares no memory with the inputs, and is returned.
 
     layout: `ContiguousLayout` or `MaskedLayout` of `tileops.moe`. out_dtype: None, or torch.float32.
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor
 
-from tileops.manifest.primitives import capacity
 from tileops.moe.layouts import ContiguousLayout, ContiguousMetadata
 from tileops.op.base import Op
 from tileops_kernels.interface import KernelInterface
@@ -57,7 +56,8 @@ class MoEPrePermuteFwdOp(Op):
             vectors=hidden_states.shape[1] * hidden_states.dtype.itemsize % ACCESS_BYTES == 0,
             dtype=hidden_states.dtype,
         )
-        rows = capacity(layout, local_expert_ids.numel(), experts)
+        room = local_expert_ids.numel() + experts * (layout.alignment - 1)
+        rows = -(-room // layout.alignment) * layout.alignment
         return self.kernel_for(PRE_PERMUTE, call)(hidden_states.contiguous(), local_expert_ids.contiguous(), rows)
 
     if TYPE_CHECKING:

@@ -15,6 +15,16 @@ WARPS = 8
 THREADS = WARPS * WARP
 
 
+@T.macro
+def count_ids(I, first, step, steps, n, low, beyond, counts, slot, expert):
+    """counts[slot, e - low] += the ids I[first + s * step] that are e, for s below steps and e from low to beyond."""
+    for s in T.serial(steps):
+        if first + s * step < n:
+            expert[0] = I[first + s * step]
+            if expert[0] >= low and expert[0] < beyond:
+                T.atomic_add(counts[slot, expert[0] - low], 1)
+
+
 def count_pairs(window):
     """C[c, e] = how many ids of chunk c are e; parameters I (n,), C (chunks, experts), steps.
 
@@ -26,23 +36,19 @@ def count_pairs(window):
     def count(I: T.Tensor[(n,), "int32"], C: T.Tensor[(chunks, experts), "int32"], steps: T.int32):
         with T.Kernel(chunks, threads=THREADS) as chunk:
             thread = T.get_thread_binding(0)
-            counts = T.alloc_shared((window,), "int32")
+            counts = T.alloc_shared((1, window), "int32")
             expert = T.alloc_local((1,), "int32")
             first = T.cast(chunk, "int64") * steps * THREADS + thread
             for w in T.serial(T.ceildiv(experts, window)):
                 low, beyond = w * window, T.min(w * window + window, experts)
                 for k in T.unroll(window // THREADS):
-                    counts[k * THREADS + thread] = 0
+                    counts[0, k * THREADS + thread] = 0
                 T.sync_threads()
-                for s in T.serial(steps):
-                    if first + s * THREADS < n:
-                        expert[0] = I[first + s * THREADS]
-                        if expert[0] >= low and expert[0] < beyond:
-                            T.atomic_add(counts[expert[0] - low], 1)
+                count_ids(I, first, THREADS, steps, n, low, beyond, counts, 0, expert)
                 T.sync_threads()
                 for k in T.unroll(window // THREADS):
                     if low + k * THREADS + thread < experts:
-                        C[chunk, low + k * THREADS + thread] = counts[k * THREADS + thread]
+                        C[chunk, low + k * THREADS + thread] = counts[0, k * THREADS + thread]
                 T.sync_threads()
 
     return count
@@ -61,15 +67,6 @@ def place_pairs(form, window, alignment):
     rows, blocks = T.dynamic("rows", "int64"), T.dynamic("blocks", "int64")
     slots = window // THREADS
     padded = alignment > 1 and form != "ends"
-
-    @T.macro
-    def count_own(I, first, steps, warp, low, beyond, counts, expert):
-        """counts[warp, e - low] = this warp's pairs of expert e."""
-        for s in T.serial(steps):
-            if first + s * WARP < n:
-                expert[0] = I[first + s * WARP]
-                if expert[0] >= low and expert[0] < beyond:
-                    T.atomic_add(counts[warp, expert[0] - low], 1)
 
     @T.macro
     def add_up(C, chunk, low, thread, counts, size, before, padding, value):
@@ -158,7 +155,7 @@ def place_pairs(form, window, alignment):
                 for k in T.unroll(WARPS * slots):
                     counts[k // slots, k % slots * THREADS + thread] = 0
                 T.sync_threads()
-                count_own(I, first, steps, warp, low, beyond, counts, expert)
+                count_ids(I, first, WARP, steps, n, low, beyond, counts, warp, expert)
                 T.sync_threads()
                 add_up(C, chunk, low, thread, counts, size, before, padding, value)
                 scan_over_lanes("sum", padding, start, carry, partial, 0, w % 2, thread, THREADS, slots)

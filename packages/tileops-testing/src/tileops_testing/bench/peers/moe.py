@@ -59,6 +59,30 @@ def _fused_topk(case: Case, device: torch.device) -> Mapping[str, Callable[..., 
     return _torch_and_inductor(choose)
 
 
+def _permute_align(case: Case, device: torch.device) -> Mapping[str, Callable[..., object]]:
+    """A stable sort by expert, and running sums of padded counts; all experts are here."""
+    del device
+    given: Any = case.parameters
+    experts, size = given["num_experts"], given.get("block_size", 64)
+
+    def align(topk_ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        pairs = topk_ids.numel()
+        sorted_ids, order = topk_ids.flatten().sort(stable=True)
+        every = torch.arange(experts, dtype=torch.int32, device=order.device)
+        ends = torch.searchsorted(sorted_ids, every, right=True)
+        counts = ends.diff(prepend=ends.new_zeros(1))
+        stops = ((counts + size - 1) // size * size).cumsum(0)
+        shift = stops - (counts + size - 1) // size * size - (ends - counts)
+        places = torch.arange(pairs, device=order.device) + shift[sorted_ids]
+        rows = pairs + (experts + 1) * (size - 1)
+        result = torch.full((rows,), pairs, dtype=torch.int32, device=order.device)
+        first = torch.arange(0, rows, size, device=order.device)
+        expert = torch.searchsorted(stops, first, right=True, out_int32=True)
+        return result.scatter_(0, places, order.int()), torch.where(first < stops[-1], expert, -1), stops[-1:].int()
+
+    return _torch_and_inductor(align)
+
+
 def _pre_permute(case: Case, device: torch.device) -> Mapping[str, Callable[..., object]]:
     """A stable sort by expert, where all experts are here and rows need no padding."""
     del device
@@ -145,6 +169,7 @@ def _indexed_expert_mlp(case: Case, device: torch.device) -> Mapping[str, Callab
 PEERS: Mapping[str, Peers] = {
     "FusedTopKFwdOp": Peers(_fused_topk),
     "MoEGroupedGemmFwdOp": Peers(_grouped_gemm),
+    "MoEPermuteAlignFwdOp": Peers(_permute_align),
     "MoEPrePermuteFwdOp": Peers(_pre_permute),
     "MoEPostPermuteFwdOp": Peers(_post_permute),
     "SharedExpertMLPFwdOp": Peers(_shared_expert_mlp),
