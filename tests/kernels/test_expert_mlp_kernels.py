@@ -24,32 +24,40 @@ from tileops_kernels.moe import (
     indexed_expert_mlp_kernels,
     shared_expert_mlp_kernels,
 )
-from tileops_kernels.moe.indexed_expert_mlp import (
-    DotSettings,
-    IndexedExpertMLPCPUKernel,
-    IndexedExpertMLPKernel,
-    dot_settings,
-)
+from tileops_kernels.moe.indexed_expert_mlp import IndexedExpertMLPCPUKernel, IndexedExpertMLPKernel
 from tileops_kernels.moe.shared_expert_mlp import (
     SharedExpertMLPAsyncKernel,
     SharedExpertMLPCPUKernel,
     SharedExpertMLPCUDAKernel,
+    SharedExpertMLPDotsKernel,
     SharedExpertMLPKernel,
     SharedExpertMLPTMAKernel,
     async_settings,
     general_settings,
     tma_settings,
 )
+from tileops_kernels.products import DotSettings
 
 SHARED_CUDA = SharedExpertMLPTMAKernel, SharedExpertMLPAsyncKernel, SharedExpertMLPKernel
 
 
 def shared_call(
-    n: int = 256, k: int = 512, *, few_rows: bool = False, facts: DeviceFacts | None = HOPPER
+    n: int = 256,
+    k: int = 512,
+    *,
+    few_rows: bool = False,
+    handful: bool = False,
+    facts: DeviceFacts | None = HOPPER,
 ) -> SharedExpertMLPCall:
-    vectors = n % 8 == 0 and k % 8 == 0
     return SharedExpertMLPCall(
-        device=GPU, n=n, k=k, few_rows=few_rows, vectors=vectors, dtype=torch.bfloat16, facts=facts
+        device=GPU,
+        n=n,
+        k=k,
+        few_rows=few_rows,
+        handful=handful,
+        vectors=n % 8 == 0 and k % 8 == 0,
+        dtype=torch.bfloat16,
+        facts=facts,
     )
 
 
@@ -74,7 +82,10 @@ INDEXED_CPU = IndexedExpertMLPCall(device=CPU, vectors=True, dtype=torch.bfloat1
         (shared_call(facts=AMPERE), "shared_expert_mlp_async"),
         (shared_call(facts=ADA), "shared_expert_mlp_async"),
         (shared_call(n=1 << 15, k=1 << 15, facts=AMPERE), "shared_expert_mlp"),
+        (shared_call(few_rows=True, handful=True), "shared_expert_mlp_dots"),
+        (shared_call(n=255, few_rows=True, handful=True, facts=AMPERE), "shared_expert_mlp_dots"),
         (on_cpu(shared_call()), "shared_expert_mlp_cpu"),
+        (on_cpu(shared_call(few_rows=True, handful=True)), "shared_expert_mlp_cpu"),
         (on_cpu(shared_call(n=255)), "shared_expert_mlp_cpu"),
     ],
 )
@@ -108,6 +119,7 @@ def test_every_kernel_type_is_registered() -> None:
         "shared_expert_mlp": SharedExpertMLPKernel,
         "shared_expert_mlp_async": SharedExpertMLPAsyncKernel,
         "shared_expert_mlp_tma": SharedExpertMLPTMAKernel,
+        "shared_expert_mlp_dots": SharedExpertMLPDotsKernel,
         "shared_expert_mlp_cpu": SharedExpertMLPCPUKernel,
     }
     assert dict(INDEXED_EXPERT_MLP_KERNELS) == {
@@ -129,10 +141,23 @@ def test_tiles_fit_the_chip(few_rows: bool) -> None:
 
 
 def test_vectors_are_16_bytes_or_an_element() -> None:
-    """Rows of whole accesses are read 16 bytes at a time, others an element at a time with as much under way."""
-    assert dot_settings(indexed_call()) == DotSettings(vector=8, unroll=2, group=8, threads=256)
-    assert dot_settings(indexed_call(vectors=False)) == DotSettings(vector=1, unroll=8, group=8, threads=256)
-    assert dict(IndexedExpertMLPKernel(indexed_call()).config()) == asdict(dot_settings(indexed_call()))
+    """Rows of whole accesses are read 16 bytes at a time, others an element at a time; eight or 32 are under way."""
+    for vectors, vector, under_way in ((True, 8, 8), (False, 1, 32)):
+        indexed = IndexedExpertMLPKernel(indexed_call(vectors=vectors))
+        assert indexed.settings == DotSettings(vector=vector, unroll=under_way // 4, group=4, threads=256)
+        shared = SharedExpertMLPDotsKernel(shared_call(n=256 if vectors else 255, handful=True))
+        assert shared.settings == DotSettings(vector=vector, unroll=under_way // 2, group=8, threads=256)
+        for kernel in (indexed, shared):
+            assert dict(kernel.config()) == asdict(kernel.settings)
+            gated, plain, *_ = (dict(program.arguments) for program in kernel.programs())
+            assert plain["columns"] == 2 * int(gated["columns"])
+            assert kernel.config().items() <= gated.items()
+
+
+def test_a_handful_of_rows_is_what_dots_serve() -> None:
+    """More rows than share a reading are another kernel type's."""
+    assert SharedExpertMLPDotsKernel.refusal(shared_call()) == "serves up to 8 rows, and there are more"
+    assert SharedExpertMLPDotsKernel.refusal(shared_call(handful=True)) is None
 
 
 def test_the_second_product_exchanges_columns_and_terms() -> None:
@@ -156,7 +181,7 @@ def test_entries_serve_every_number_of_rows_and_experts() -> None:
     assert IndexedExpertMLPKernel.entry_for(indexed_call(dtype=torch.float16))[0] != identity
     threads = replace(INDEXED_CPU, vectors=False, facts=DeviceFacts(0, 64, 0))
     assert IndexedExpertMLPCPUKernel.entry_for(threads)[0] == IndexedExpertMLPCPUKernel.entry_for(INDEXED_CPU)[0]
-    for kernel_type in (SharedExpertMLPTMAKernel, SharedExpertMLPKernel):
+    for kernel_type in (SharedExpertMLPTMAKernel, SharedExpertMLPKernel, SharedExpertMLPDotsKernel):
         assert kernel_type.entry_for(shared_call(8, 16))[0] == kernel_type.entry_for(shared_call())[0]
     assert (
         SharedExpertMLPAsyncKernel.entry_for(shared_call(8, 16))[0]
@@ -188,13 +213,13 @@ class Launches:
         tensors[-1].fill_(1)
 
 
-@pytest.mark.parametrize("kernel_type", SHARED_CUDA)
+@pytest.mark.parametrize("kernel_type", [*SHARED_CUDA, SharedExpertMLPDotsKernel])
 def test_the_shared_expert_is_two_launches(
-    kernel_type: type[SharedExpertMLPCUDAKernel], monkeypatch: pytest.MonkeyPatch
+    kernel_type: type[SharedExpertMLPCUDAKernel | SharedExpertMLPDotsKernel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the offsets, two programs get aligned matrices, the second what the first one made."""
     launches = Launches(monkeypatch)
-    kernel = kernel_type(shared_call(6, 16))
+    kernel: SharedExpertMLPCUDAKernel | SharedExpertMLPDotsKernel = kernel_type(shared_call(6, 16))
     w_gate_up, w_down = torch.randn(12, 16).bfloat16(), torch.randn(16, 6).bfloat16()
     for m in (1, 3, 70):
         x = torch.randn(m, 16).bfloat16()
@@ -222,8 +247,8 @@ def test_indexed_experts_are_three_launches(monkeypatch: pytest.MonkeyPatch) -> 
     weights, ids = torch.rand(3, 2), torch.tensor([[0, 3], [-1, 2], [1, 1]], dtype=torch.int32)
     for placed in (False, True):
         tensors = [torch.empty(3, 16).bfloat16(), x, w_gate_up, w_down, weights, ids]
-        output, *given = [misplaced(each) for each in tensors] if placed else tensors
-        kernel.forward(output, *given, 2.5)
+        output, x, gates, columns, shares, experts = [misplaced(each) for each in tensors] if placed else tensors
+        kernel.forward(output, x, gates, columns, shares, experts, 2.5)
         assert output.eq(1).all()
         gate_up, down, sums = launches.given[-3:]
         shapes = [[tuple(each.shape) if isinstance(each, Tensor) else each for each in one] for one in launches.given]

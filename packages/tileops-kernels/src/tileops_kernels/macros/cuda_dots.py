@@ -6,7 +6,11 @@ and warps wait for nothing but their own.
 
 import tilelang.language as T  # noqa: N812
 
-from tileops_kernels.macros.cuda_rows import WARP, read_once
+from tileops_kernels.macros.cuda_products import column_grid, column_of
+from tileops_kernels.macros.cuda_rows import READ_ONCE, WARP, read_once
+
+BLOCKS = 2
+"""Blocks of 256 threads that a multiprocessor holds; with their registers bound to this hardly anything spills."""
 
 
 @T.macro
@@ -20,23 +24,21 @@ def _read(w, W, line, lines, k, place, slot, vector):
 
 
 @T.macro
-def _multiply(w, x, X, row, sums, lines, group, place, slot, vector):
-    """sums[i * group + r] += the products of w[slot + i, :] with as many elements of row[r] of X, where it is a row."""
-    for r in T.unroll(group):
-        if r == 0 or row[r] >= 0:
-            for v in T.vectorized(vector):
-                x[v] = X[row[r], place + v]
-            for i in T.unroll(lines):
-                for v in T.unroll(vector):
-                    sums[i * group + r] += T.cast(w[slot + i, v], "float32") * T.cast(x[v], "float32")
+def _multiply(w, x, X, row, sums, lines, count, group, place, slot, vector):
+    """sums[i * group + r] += the products of w[slot + i, :] with as many elements of row[r] of X, for r below count."""
+    for r in T.unroll(count):
+        for v in T.vectorized(vector):
+            x[v] = X[row[r], place + v]
+        for i in T.unroll(lines):
+            for v in T.unroll(vector):
+                sums[i * group + r] += T.cast(w[slot + i, v], "float32") * T.cast(x[v], "float32")
 
 
 @T.macro
-def dot_rows(X, W, row, line, sums, w, x, lines, group, k, lane, unroll, vector):
-    """sums[i * group + r] = row[r] of X times line[i] of W, each of k terms, in each lane of a warp.
+def _dot(X, W, row, line, sums, w, x, lines, count, group, k, lane, unroll, vector):
+    """As dot_rows, for `count` rows.
 
-    A row that is -1 has no sum; the first is one that exists. Vectors of `vector` elements, of 16 bytes unless it is 1,
-    begin at whole accesses. w has (unroll * lines, vector) elements and x `vector`, both of the operands' dtype.
+    Without branches between the vectors: those keep the compiler from reading the next ones early.
     """
     step = WARP * vector * unroll
     for i in T.unroll(lines * group):
@@ -45,15 +47,91 @@ def dot_rows(X, W, row, line, sums, w, x, lines, group, k, lane, unroll, vector)
         for u in T.unroll(unroll):
             _read(w, W, line, lines, k, block * step + (u * WARP + lane) * vector, u * lines, vector)
         for u in T.unroll(unroll):
-            _multiply(w, x, X, row, sums, lines, group, block * step + (u * WARP + lane) * vector, u * lines, vector)
+            place = block * step + (u * WARP + lane) * vector
+            _multiply(w, x, X, row, sums, lines, count, group, place, u * lines, vector)
     for u in T.unroll(unroll):
-        if k // step * step + (u * WARP + lane) * vector < k:
-            _read(w, W, line, lines, k, k // step * step + (u * WARP + lane) * vector, u * lines, vector)
-            _multiply(
-                w, x, X, row, sums, lines, group, k // step * step + (u * WARP + lane) * vector, u * lines, vector
-            )
-    for r in T.unroll(group):
-        if r == 0 or row[r] >= 0:
-            for i in T.unroll(lines):
-                for half in T.unroll(WARP.bit_length() - 1):
-                    sums[i * group + r] += T.shfl_xor(sums[i * group + r], 1 << half)
+        rest = k // step * step + (u * WARP + lane) * vector
+        if rest < k:
+            _read(w, W, line, lines, k, rest, u * lines, vector)
+            _multiply(w, x, X, row, sums, lines, count, group, rest, u * lines, vector)
+    for r in T.unroll(count):
+        for i in T.unroll(lines):
+            for half in T.unroll(WARP.bit_length() - 1):
+                sums[i * group + r] += T.shfl_xor(sums[i * group + r], 1 << half)
+
+
+@T.macro
+def dot_rows(X, W, row, rows, line, sums, w, x, lines, group, k, lane, unroll, vector):
+    """sums[i * group + r] = row[r] of X times line[i] of W, each of k terms, for r below rows, in each lane of a warp.
+
+    `rows` is 1 to `group`, a power of two of at most 8; row[r] is a row of X for every r below group. Vectors of
+    `vector` elements, of 16 bytes unless it is 1, begin at whole accesses. w has (unroll * lines, vector) elements and
+    x `vector`, both of the operands' dtype.
+    """
+    if rows == 1:
+        _dot(X, W, row, line, sums, w, x, lines, 1, group, k, lane, unroll, vector)
+    elif rows == 2:
+        _dot(X, W, row, line, sums, w, x, lines, 2, group, k, lane, unroll, vector)
+    elif rows <= 4 or group == 4:
+        _dot(X, W, row, line, sums, w, x, lines, 4, group, k, lane, unroll, vector)
+    else:
+        _dot(X, W, row, line, sums, w, x, lines, group, group, k, lane, unroll, vector)
+
+
+@T.macro
+def write_dots(sums, D, row, r, column, columns, group, n, gated, dtype):
+    """D[row, column + c] = sum r of line c for c below columns, or if `gated` silu(it) times that of line columns + c.
+
+    As far as there are columns.
+    """
+    for c in T.unroll(columns):
+        if column + c < n:
+            if gated:
+                gate = sums[c * group + r]
+                factor = sums[(columns + c) * group + r]
+                D[row, column + c] = T.cast(gate / (T.float32(1) + T.exp(-gate)) * factor, dtype)
+            else:
+                D[row, column + c] = T.cast(sums[c * group + r], dtype)
+
+
+def few_row_products(dtype, gated, vector, unroll, group, columns, threads):
+    """The program D = X W transposed for few rows, summed in float32; parameters X (m, k), W, D (m, n).
+
+    W is (n, k), or if `gated` (2 n, k), gates above: D = silu(gate) * factor. k is a multiple of `vector`. A warp makes
+    `columns` columns of D, `group` rows at a time, and reads its rows of W once for as many.
+    """
+    halves = 2 if gated else 1
+    m, weights = T.dynamic("m", "int64"), T.dynamic("weights", "int64")
+    n, k = T.dynamic("n", "int64"), T.dynamic("k", "int64")
+    warps = threads // WARP
+
+    @T.prim_func
+    def dots(
+        X: T.Tensor[(m, k), dtype],
+        W: T.Tensor[(weights, k), dtype],
+        D: T.Tensor[(m, n), dtype],
+    ):
+        with T.Kernel(*column_grid(n, warps * columns), threads=threads, prelude=READ_ONCE) as (near, far):
+            T.annotate_min_blocks_per_sm(BLOCKS)
+            T.assume(k % vector == 0)
+            row = T.alloc_local((group,), "int64")
+            line = T.alloc_local((halves * columns,), "int64")
+            sums = T.alloc_local((halves * columns * group,), "float32")
+            w = T.alloc_local((unroll * halves * columns, vector), dtype)
+            x = T.alloc_local((vector,), dtype)
+            thread = T.get_thread_binding(0)
+            lane = thread % WARP
+            column = column_of(near, far, warps * columns) + thread // WARP * columns
+            if column < n:
+                for c in T.unroll(halves * columns):
+                    line[c] = c // columns * n + T.min(column + c % columns, n - 1)
+                for part in T.serial(T.ceildiv(m, group)):
+                    for r in T.unroll(group):
+                        row[r] = T.min(part * group + r, m - 1)
+                    rows = T.min(m - part * group, group)
+                    dot_rows(X, W, row, rows, line, sums, w, x, halves * columns, group, k, lane, unroll, vector)
+                    for r in T.unroll(group):
+                        if part * group + r < m and lane == r:
+                            write_dots(sums, D, part * group + r, r, column, columns, group, n, gated, dtype)
+
+    return dots

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import ClassVar
 
@@ -16,26 +16,14 @@ from tileops_kernels.build.program import Program
 from tileops_kernels.kernel import Kernel, KernelType
 from tileops_kernels.memory import ACCESS_BYTES, addresses, aligned, aligned_matrix
 from tileops_kernels.moe.interfaces import IndexedExpertMLPCall, IndexedExpertMLPFwdInterface
-from tileops_kernels.products import DTYPES
+from tileops_kernels.products import DTYPES, dot_settings
 
 _CUDA_PROGRAMS = "tileops_kernels.moe.programs.indexed_expert_mlp"
 _CPU_PROGRAMS = "tileops_kernels.moe.programs.indexed_expert_mlp_cpu"
 
 
-@dataclass(frozen=True, slots=True)
-class DotSettings:
-    """Launch settings: elements of a vector, vectors under way for each row, rows that share a reading, block size."""
-
-    vector: int
-    unroll: int
-    group: int
-    threads: int
-
-
-def dot_settings(call: IndexedExpertMLPCall) -> DotSettings:
-    """Rows of 4 lines for each warp, eight 16-byte accesses for each lane: 32 KiB under way for each block."""
-    vector = ACCESS_BYTES // call.dtype.itemsize if call.vectors else 1
-    return DotSettings(vector=vector, unroll=2 if call.vectors else 8, group=8, threads=256)
+LINES, GROUP = 4, 4
+"""Rows of weights that a warp reads at a time, and pairs of one expert that share a reading."""
 
 
 class _IndexedExpertMLP(Kernel[IndexedExpertMLPCall], IndexedExpertMLPFwdInterface):
@@ -55,11 +43,11 @@ class _IndexedExpertMLP(Kernel[IndexedExpertMLPCall], IndexedExpertMLPFwdInterfa
 
 
 class IndexedExpertMLPKernel(_IndexedExpertMLP):
-    """Warps read rows of weights once for up to eight tokens, and multiply them in registers; then a weighted sum."""
+    """Warps read rows of weights once for up to four tokens, and multiply them in registers; then a weighted sum."""
 
     def __init__(self, call: IndexedExpertMLPCall) -> None:
         super().__init__(call)
-        self.settings = dot_settings(call)
+        self.settings = dot_settings(call.dtype, lines=LINES, group=GROUP, vectors=call.vectors)
         self._run: tuple[cuda.CUDAFunction, cuda.CUDAFunction, cuda.CUDAFunction] | None = None
 
     def config(self) -> Mapping[str, object]:
@@ -72,8 +60,8 @@ class IndexedExpertMLPKernel(_IndexedExpertMLP):
         dots = partial(Program.of, _CUDA_PROGRAMS, "expert_dots", dtype=dtype, **asdict(self.settings))
         vector = ACCESS_BYTES // torch.float32.itemsize if self.call.vectors else 1
         return (
-            dots(out_dtype=dtype, gated=True, columns=2),
-            dots(out_dtype="float32", gated=False, columns=4),
+            dots(out_dtype=dtype, gated=True, columns=LINES // 2),
+            dots(out_dtype="float32", gated=False, columns=LINES),
             Program.of(_CUDA_PROGRAMS, "weighted_sums", dtype=dtype, vector=vector, threads=128),
         )
 

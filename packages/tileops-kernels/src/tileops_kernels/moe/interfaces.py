@@ -71,8 +71,8 @@ GROUPED_GEMM: InterfaceKey[GroupedGemmCall, GroupedGemmFwdInterface] = Interface
 class SharedExpertMLPCall(ProductCall):
     """The gated MLP of the shared expert: `k` is the length of its rows, `n` the number of its hidden columns.
 
-    `few_rows` says that there are FEW_ROWS rows or less, `vectors` that rows of all tensors are whole 16-byte accesses;
-    `dtype` is that of all of them.
+    `few_rows` says that there are FEW_ROWS rows or less, `handful` HANDFUL or less, `vectors` that rows of all tensors
+    are whole 16-byte accesses; `dtype` is that of all of them.
     """
 
 

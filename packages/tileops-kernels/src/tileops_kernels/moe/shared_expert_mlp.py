@@ -1,9 +1,9 @@
-"""Kernel types of the shared expert's MLP: three on CUDA, by how operands reach the chip, and one on CPU."""
+"""Kernel types of the shared expert's MLP: four on CUDA, by how operands reach the chip, and one on CPU."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import asdict, replace
 from functools import partial
 from typing import ClassVar
 
@@ -12,27 +12,36 @@ from torch import Tensor
 
 from tileops_kernels.build import cuda
 from tileops_kernels.build.program import Program
-from tileops_kernels.kernel import KernelType
+from tileops_kernels.kernel import Kernel, KernelType
 from tileops_kernels.memory import addresses, aligned_matrix
 from tileops_kernels.moe.interfaces import SharedExpertMLPCall, SharedExpertMLPFwdInterface
 from tileops_kernels.products import (
     DTYPES,
+    HANDFUL,
     AsyncProduct,
     CPUProduct,
     CUDAProduct,
     GeneralProduct,
+    Product,
     ProductSettings,
     TMAProduct,
+    dot_settings,
 )
 
 _CUDA_PROGRAMS = "tileops_kernels.moe.programs.shared_expert_mlp"
 _CPU_PROGRAMS = "tileops_kernels.moe.programs.grouped_gemm_cpu"
 
+LINES = 2
+"""Rows of weights that a warp of a handful of rows reads at a time: 2048 gates keep two blocks busy on 128 SMs."""
+
 
 def tma_settings(call: SharedExpertMLPCall) -> ProductSettings:
-    """Tiles for Hopper; a block holds two of the weights' for the activation."""
+    """Tiles for Hopper; a block holds two of the weights' for the activation.
+
+    Few rows take narrow tiles, so that 2048 gates are 64 blocks, and 80 KiB of weights under way in each.
+    """
     if call.few_rows:
-        return ProductSettings(rows=64, columns=32, depth=128, stages=4, threads=128)
+        return ProductSettings(rows=64, columns=32, depth=128, stages=6, threads=128)
     return ProductSettings(rows=128, columns=128, depth=64, stages=3, threads=256)
 
 
@@ -47,12 +56,38 @@ def general_settings(call: SharedExpertMLPCall) -> ProductSettings:
     return ProductSettings(rows=64, columns=64, depth=32, stages=1, threads=128)
 
 
-class SharedExpertMLPCUDAKernel(CUDAProduct[SharedExpertMLPCall], SharedExpertMLPFwdInterface):
-    """The programs and their launches, which the CUDA kernel types share: the gated product, then the other."""
+class _SharedExpertMLPOnCUDA(Product[SharedExpertMLPCall], SharedExpertMLPFwdInterface):
+    """Two launches, which all CUDA kernel types share: the gated product, then the other."""
 
     def __init__(self, call: SharedExpertMLPCall) -> None:
         super().__init__(call)
         self._run: tuple[cuda.CUDAFunction, cuda.CUDAFunction] | None = None
+
+    def forward(self, hidden_states: Tensor, w_gate_up: Tensor, w_down: Tensor) -> Tensor:
+        """See `SharedExpertMLPFwdInterface.forward`."""
+        (m, k), n = hidden_states.shape, w_down.shape[1]
+        output = hidden_states.new_empty((m, k))
+        if output.numel() == 0:
+            return output
+        if n == 0:
+            return output.zero_()
+        with torch.cuda.device(hidden_states.device):
+            gate_up, down = self._run or self._load()
+            hidden = hidden_states.new_empty((m, n)).as_strided((m, n), (n, 1))
+            gate_up(aligned_matrix(hidden_states, m, k), aligned_matrix(w_gate_up, 2 * n, k), hidden)
+            down(hidden, aligned_matrix(w_down, k, n), output.as_strided((m, k), (k, 1)))
+        return output
+
+    def _load(self) -> tuple[cuda.CUDAFunction, cuda.CUDAFunction]:
+        """The programs, built by the first call that launches them."""
+        load = partial(cuda.load, arch=self.call.arch, owner=f"{type(self).__name__} for {self.call}")
+        gate_up, down = self.programs()
+        self._run = load(gate_up), load(down)
+        return self._run
+
+
+class SharedExpertMLPCUDAKernel(_SharedExpertMLPOnCUDA, CUDAProduct[SharedExpertMLPCall]):
+    """The programs of products whose operands are streamed through shared memory."""
 
     def programs(self) -> Sequence[Program]:
         """The program of the gated product and that of the product that follows."""
@@ -78,26 +113,40 @@ class SharedExpertMLPCUDAKernel(CUDAProduct[SharedExpertMLPCall], SharedExpertML
             **asdict(self.settings),
         )
 
-    def forward(self, hidden_states: Tensor, w_gate_up: Tensor, w_down: Tensor) -> Tensor:
-        """See `SharedExpertMLPFwdInterface.forward`."""
-        (m, k), n = hidden_states.shape, w_down.shape[1]
-        output = hidden_states.new_empty((m, k))
-        if output.numel() == 0:
-            return output
-        if n == 0:
-            return output.zero_()
-        with torch.cuda.device(hidden_states.device):
-            gate_up, down = self._run or self._load()
-            hidden = hidden_states.new_empty((m, n)).as_strided((m, n), (n, 1))
-            gate_up(aligned_matrix(hidden_states, m, k), aligned_matrix(w_gate_up, 2 * n, k), hidden)
-            down(hidden, aligned_matrix(w_down, k, n), output.as_strided((m, k), (k, 1)))
-        return output
 
-    def _load(self) -> tuple[cuda.CUDAFunction, cuda.CUDAFunction]:
-        """The programs, built by the first call that launches them."""
-        load = partial(cuda.load, arch=self.call.arch, owner=f"{type(self).__name__} for {self.call}")
-        self._run = load(self.program()), load(self.down())
-        return self._run
+class SharedExpertMLPDotsKernel(_SharedExpertMLPOnCUDA):
+    """Shared expert of a handful of rows: warps read rows of weights once and multiply them in registers."""
+
+    preferred_over: ClassVar[frozenset[str]] = frozenset({"shared_expert_mlp_async", "shared_expert_mlp_tma"})
+
+    def __init__(self, call: SharedExpertMLPCall) -> None:
+        super().__init__(call)
+        self.settings = dot_settings(call.dtype, lines=LINES, group=HANDFUL, vectors=call.vectors)
+
+    @classmethod
+    def refusal(cls, call: SharedExpertMLPCall) -> str | None:
+        """None for a handful of rows."""
+        reason = super().refusal(call)
+        if reason is None and not call.handful:
+            reason = f"serves up to {HANDFUL} rows, and there are more"
+        return reason
+
+    @classmethod
+    def entry_for(cls, call: SharedExpertMLPCall) -> tuple[Hashable, Callable[[], Kernel[SharedExpertMLPCall]]]:
+        """One entry for all extents of rows of whole accesses, and one for others."""
+        return replace(call, facts=None, n=0, k=0), partial(cls, call)
+
+    def config(self) -> Mapping[str, object]:
+        """The launch settings."""
+        return asdict(self.settings)
+
+    def programs(self) -> Sequence[Program]:
+        """The program of the gated product and that of the product that follows."""
+        given = {"dtype": DTYPES[self.call.dtype], **asdict(self.settings)}
+        return (
+            Program.of(_CUDA_PROGRAMS, "mlp_dots", gated=True, columns=LINES // 2, **given),
+            Program.of(_CUDA_PROGRAMS, "mlp_dots", gated=False, columns=LINES, **given),
+        )
 
 
 class SharedExpertMLPTMAKernel(SharedExpertMLPCUDAKernel, TMAProduct[SharedExpertMLPCall]):
@@ -171,5 +220,6 @@ SHARED_EXPERT_MLP_KERNELS: Mapping[str, KernelType] = {
     "shared_expert_mlp": SharedExpertMLPKernel,
     "shared_expert_mlp_async": SharedExpertMLPAsyncKernel,
     "shared_expert_mlp_tma": SharedExpertMLPTMAKernel,
+    "shared_expert_mlp_dots": SharedExpertMLPDotsKernel,
     "shared_expert_mlp_cpu": SharedExpertMLPCPUKernel,
 }

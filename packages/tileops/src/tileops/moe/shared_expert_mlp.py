@@ -17,7 +17,7 @@ from tileops_kernels.moe import (
     SharedExpertMLPCall,
     SharedExpertMLPFwdInterface,
 )
-from tileops_kernels.products import FEW_ROWS
+from tileops_kernels.products import FEW_ROWS, HANDFUL
 
 
 class SharedExpertMLPFwdOp(Op):
@@ -50,6 +50,7 @@ class SharedExpertMLPFwdOp(Op):
             n=s,
             k=h,
             few_rows=hidden_states.shape[0] <= FEW_ROWS,
+            handful=hidden_states.shape[0] <= HANDFUL,
             vectors=not (h % width or s % width),
             dtype=hidden_states.dtype,
         )

@@ -2,12 +2,9 @@
 
 import tilelang.language as T  # noqa: N812
 
-from tileops_kernels.macros.cuda_dots import dot_rows
+from tileops_kernels.macros.cuda_dots import BLOCKS, dot_rows, write_dots
 from tileops_kernels.macros.cuda_products import column_grid, column_of
 from tileops_kernels.macros.cuda_rows import READ_ONCE, WARP
-
-BLOCKS = 2
-"""Blocks of 256 threads that a multiprocessor holds; with their registers bound to this nothing spills."""
 
 AHEAD = 4
 """Results that a thread of the weighted sum reads at a time."""
@@ -42,17 +39,6 @@ def expert_dots(dtype, out_dtype, gated, vector, unroll, group, columns, threads
     halves = 2 if gated else 1
     warps = threads // WARP
 
-    @T.macro
-    def finish(sums, D, place, r, column):
-        for c in T.unroll(columns):
-            if column + c < n:
-                if gated:
-                    gate = sums[c * group + r]
-                    factor = sums[(columns + c) * group + r]
-                    D[place, column + c] = T.cast(gate / (T.float32(1) + T.exp(-gate)) * factor, out_dtype)
-                else:
-                    D[place, column + c] = T.cast(sums[c * group + r], out_dtype)
-
     @T.prim_func
     def dots(
         X: T.Tensor[(rows, k), dtype],
@@ -67,6 +53,7 @@ def expert_dots(dtype, out_dtype, gated, vector, unroll, group, columns, threads
             T.assume(k % vector == 0)
             place = T.alloc_local((1,), "int32")
             hits = T.alloc_local((1,), "uint32")
+            found = T.alloc_local((1,), "int32")
             pair_of = T.alloc_local((group,), "int32")
             row = T.alloc_local((group,), "int64")
             line = T.alloc_local((halves * columns,), "int64")
@@ -84,18 +71,22 @@ def expert_dots(dtype, out_dtype, gated, vector, unroll, group, columns, threads
                     for c in T.unroll(halves * columns):
                         line[c] = (expert * halves + c // columns) * n + T.min(column + c % columns, n - 1)
                     while place[0] < pairs:
+                        found[0] = 0
                         for r in T.unroll(group):
-                            pair_of[r] = T.if_then_else(place[0] < pairs, place[0], -1)
-                            row[r] = T.if_then_else(
-                                place[0] < pairs, T.cast(T.truncdiv(place[0], each), "int64"), T.int64(-1)
-                            )
                             if place[0] < pairs:
+                                found[0] += 1
+                                pair_of[r] = place[0]
+                                row[r] = T.cast(T.truncdiv(place[0], each), "int64")
                                 place[0] += 1
                                 seek(I, pairs, expert, place, hits, lane)
-                        dot_rows(X, W, row, line, sums, w, x, halves * columns, group, k, lane, unroll, vector)
+                            elif r > 0:
+                                row[r] = row[0]
+                        dot_rows(
+                            X, W, row, found[0], line, sums, w, x, halves * columns, group, k, lane, unroll, vector
+                        )
                         for r in T.unroll(group):
-                            if pair_of[r] >= 0 and lane == r:
-                                finish(sums, D, pair_of[r], r, column)
+                            if r < found[0] and lane == r:
+                                write_dots(sums, D, pair_of[r], r, column, columns, group, n, gated, out_dtype)
 
     return dots
 
