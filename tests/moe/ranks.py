@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -17,6 +18,7 @@ from tileops_testing.inputs import TensorInput
 EXPERTS, TOP_K, HIDDEN, WIDTH = 8, 3, 64, 32
 TOKENS = (5, 0, 40, 1)
 """The tokens of each rank: one has none."""
+SPAWN = multiprocessing.get_context("spawn")
 TIMEOUT = timedelta(seconds=60)
 
 
@@ -44,7 +46,12 @@ def device_of(rank: int, device: str) -> torch.device:
 
 def run_ranks(program: Callable[..., Any], size: int, device: str, folder: Path) -> list[Any]:
     """Run `program(rank, size, device)` in as many processes as ranks, in one group, and return what each returns."""
-    torch.multiprocessing.spawn(_rank, (program, size, device, folder), nprocs=size)
+    group = [SPAWN.Process(target=_rank, args=(rank, program, size, device, folder)) for rank in range(size)]
+    for process in group:
+        process.start()
+    for process in group:
+        process.join()
+    assert [process.exitcode for process in group] == [0] * size
     return [torch.load(folder / f"{rank}.pt") for rank in range(size)]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -86,13 +87,14 @@ def test_a_group_is_needed() -> None:
     )
 
 
-def test_copies_and_another_form_s_dispatch(tmp_path: Path) -> None:
-    """A deep copy is the object itself, a pickled one takes the default group, and a strange dispatch is refused."""
+def test_copies_other_groups_and_another_form_s_dispatch(tmp_path: Path) -> None:
+    """A deep copy is the object itself, a pickled one takes the default group; what belongs elsewhere is refused."""
     store = f"file://{tmp_path / 'store'}"
     torch.distributed.init_process_group("gloo", init_method=store, rank=0, world_size=1)
     try:
+        strange: Any = torch.distributed.GroupMember.NON_GROUP_MEMBER
         with pytest.raises(ParameterError, match=r"group: expected a group that this process belongs to, received"):
-            ExpertParallelPrepareFinalize(8, torch.distributed.GroupMember.NON_GROUP_MEMBER)
+            ExpertParallelPrepareFinalize(8, strange)
         form = ExpertParallelPrepareFinalize(8)
         assert copy.deepcopy(form) is form
         assert pickle.loads(pickle.dumps(form)).num_experts == 8  # noqa: S301 - what this test has pickled

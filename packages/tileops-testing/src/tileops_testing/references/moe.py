@@ -10,11 +10,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tileops.manifest.primitives import capacity
-from tileops.moe.epilogues import RoutingEpilogue, RoutingWeighting
 from tileops.moe.layouts import ContiguousLayout, ContiguousMetadata, MaskedLayout
 from tileops_testing.inputs import Values
 from tileops_testing.references.reference import Reference
+from tileops_testing.references.routing import (
+    fused_topk_fwd,
+    most_choices,
+    most_experts,
+    permute_align_fwd,
+    post_permute_fwd,
+    post_permute_terms,
+    pre_permute_fwd,
+)
 
 __all__ = [
     "REFERENCES",
@@ -217,104 +224,6 @@ def _by_expert(a: Tensor, b: Tensor, metadata: Tensor, layout: Layout, activatio
     return values.view(shape), terms.view(shape)
 
 
-def _placed(ids: Tensor, experts: int, alignment: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The row of each pair, -1 where its expert is not here, and each expert's first row and that after its last."""
-    flat = ids.flatten().long()
-    present = (flat >= 0) & (flat < experts)
-    order = torch.where(present, flat, experts).argsort(stable=True)[: int(present.sum())]
-    counts = (flat[:, None] == torch.arange(experts, device=ids.device)).sum(0)
-    padded = (counts + alignment - 1) // alignment * alignment
-    starts = padded.cumsum(0) - padded
-    rank = torch.arange(len(order), device=ids.device) - (counts.cumsum(0) - counts)[flat[order]]
-    places = torch.full_like(flat, -1)
-    places[order] = starts[flat[order]] + rank
-    return places, starts, starts + counts
-
-
-def permute_align_fwd(topk_ids: Tensor, *, num_experts: int, block_size: int = 64) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the pair of each row, the expert of each block, and the rows of experts."""
-    places, starts, ends = _placed(topk_ids, num_experts, block_size)
-    pairs, rows = len(places), len(places) + (num_experts + 1) * (block_size - 1)
-    sorted_ids = places.new_full((rows,), pairs)
-    sorted_ids[places[places >= 0]] = torch.arange(pairs, device=places.device)[places >= 0]
-    filled = starts[-1:] + (ends[-1:] - starts[-1:] + block_size - 1) // block_size * block_size
-    first_rows = torch.arange(0, rows, block_size, device=places.device)
-    experts = torch.searchsorted(starts, first_rows, right=True) - 1
-    return sorted_ids.int(), torch.where(first_rows < filled, experts, -1).int(), filled.int()
-
-
-def pre_permute_fwd(
-    hidden_states: Tensor, local_expert_ids: Tensor, *, layout: ContiguousLayout, num_local_experts: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return experts' rows in float64, NaN where they are undefined, their metadata, and each pair's row."""
-    places, starts, ends = _placed(local_expert_ids, num_local_experts, layout.alignment)
-    rows = capacity(layout, len(places), num_local_experts)
-    expert_input = hidden_states.new_full((rows, hidden_states.shape[1]), math.nan, dtype=torch.float64)
-    tokens = torch.arange(len(places), device=places.device) // max(local_expert_ids.shape[1], 1)
-    present = places >= 0
-    expert_input[places[present]] = hidden_states.double()[tokens[present]]
-    if layout.metadata_kind == ContiguousMetadata.PHYSICAL_PSUM:
-        return expert_input, ends.int(), places.int()
-    row = torch.arange(rows, device=places.device)
-    beyond = starts[-1] + (ends[-1] - starts[-1] + layout.alignment - 1) // layout.alignment * layout.alignment
-    expert = torch.searchsorted(starts, row, right=True) - 1
-    return expert_input, torch.where(row < beyond, expert, num_local_experts).int(), places.int()
-
-
-def post_permute_fwd(
-    expert_output: Tensor,
-    topk_weights: Tensor,
-    inverse_indices: Tensor,
-    *,
-    layout: Layout,
-    epilogue: RoutingEpilogue | None = None,
-    out_dtype: torch.dtype | None = None,
-) -> Tensor:
-    """Return the weighted sum of each token's rows in float64, scaled."""
-    del layout, out_dtype
-    return _summed_rows(expert_output.double(), topk_weights.double(), inverse_indices, epilogue)
-
-
-def _post_permute_terms(
-    expert_output: Tensor,
-    topk_weights: Tensor,
-    inverse_indices: Tensor,
-    *,
-    layout: Layout,
-    epilogue: RoutingEpilogue | None = None,
-    out_dtype: torch.dtype | None = None,
-) -> Tensor:
-    del layout, out_dtype
-    return _summed_rows(expert_output.double().abs(), topk_weights.double().abs(), inverse_indices, epilogue).abs()
-
-
-def _summed_rows(rows: Tensor, weights: Tensor, places: Tensor, epilogue: RoutingEpilogue | None) -> Tensor:
-    epilogue = epilogue or RoutingEpilogue()
-    places = places.long().view(weights.shape)
-    padded = torch.cat([rows.flatten(0, -2), rows.new_zeros(1, rows.shape[-1])])
-    chosen = padded[torch.where(places < 0, len(padded) - 1, places)]
-    if epilogue.weighting == RoutingWeighting.WEIGHTED:
-        chosen = torch.where(places[..., None] < 0, 0, chosen * weights[..., None])
-    return epilogue.scale * chosen.sum(1)
-
-
-def fused_topk_fwd(
-    gating_output: Tensor,
-    correction_bias: Tensor | None,
-    *,
-    top_k: int,
-    scoring_func: str = "softmax",
-    renormalize: bool = False,
-) -> tuple[Tensor, Tensor]:
-    """Return the largest scores in float32 and their ids, equal ones by id; a stable sort puts NaN first."""
-    logits = gating_output.float()
-    scores = logits.softmax(-1) if scoring_func == "softmax" else logits.sigmoid()
-    by = scores if correction_bias is None else scores + correction_bias
-    ids = by.sort(dim=-1, descending=True, stable=True).indices[:, :top_k]
-    weights = scores.gather(-1, ids)
-    return weights / weights.sum(-1, keepdim=True) if renormalize else weights, ids.int()
-
-
 def fused_moe_fwd(
     hidden_states: Tensor,
     gating_output: Tensor,
@@ -341,18 +250,18 @@ def _fused_moe_terms(
 
 
 def fused_moe_shared_expert_fwd(
-    *routed: Tensor | None, tp_size: int = 1, tp_rank: int = 0, **parameters: Any
+    *tensors: Any, tp_size: int = 1, tp_rank: int = 0, **parameters: Any
 ) -> tuple[Tensor | None, Tensor]:
     """Return a rank's part of the shared expert's MLP, None without one, and `fused_moe_fwd`."""
-    *routed, w_gate_up, w_down = routed
+    *routed, w_gate_up, w_down = tensors
     shared = _part(shared_expert_mlp_fwd, routed[0], w_gate_up, w_down, tp_size, tp_rank)
     return shared, fused_moe_fwd(*routed, **parameters)
 
 
 def _fused_moe_shared_expert_terms(
-    *routed: Tensor | None, tp_size: int = 1, tp_rank: int = 0, **parameters: Any
+    *tensors: Any, tp_size: int = 1, tp_rank: int = 0, **parameters: Any
 ) -> tuple[Tensor | None, Tensor]:
-    *routed, w_gate_up, w_down = routed
+    *routed, w_gate_up, w_down = tensors
     shared = _part(_shared_expert_mlp_terms, routed[0], w_gate_up, w_down, tp_size, tp_rank)
     return shared, _fused_moe_terms(*routed, **parameters)
 
@@ -368,11 +277,9 @@ def _mixture(
     """What `compute` makes of the routed tokens, times the absolute value of the scale, or the scale of sums."""
     routing = {name: parameters[name] for name in ("top_k", "scoring_func", "renormalize") if name in parameters}
     weights, ids = fused_topk_fwd(gating_output, correction_bias, **routing)
-    scale = parameters.get("routed_scaling_factor", 1.0)
-    activation = parameters.get("activation", "silu_and_mul")
-    return (scale if compute is routed_sums else abs(scale)) * compute(
-        hidden_states, *experts, weights, ids, activation
-    )
+    scale: float = parameters.get("routed_scaling_factor", 1.0)
+    made = compute(hidden_states, *experts, weights, ids, parameters.get("activation", "silu_and_mul"))
+    return made * (scale if compute is routed_sums else abs(scale))
 
 
 def _part(
@@ -390,16 +297,6 @@ def _part(
     return compute(hidden_states, rows, w_down.unflatten(1, (size, -1))[:, rank])
 
 
-def _most_choices(values: Mapping[str, object]) -> int:
-    choices = values.get("K", 8)
-    return choices if isinstance(choices, int) else 8
-
-
-def _most_experts(values: Mapping[str, object]) -> int:
-    experts = values.get("E", 384)
-    return experts if isinstance(experts, int) else 384
-
-
 def _most_terms(values: Mapping[str, object]) -> int:
     """The terms of the longest sum; where only the construction is known, what a model has at most."""
     lengths = [value for name in ("K", "H", "F", "S") if isinstance(value := values.get(name, 0), int)]
@@ -409,10 +306,10 @@ def _most_terms(values: Mapping[str, object]) -> int:
 REFERENCES: Mapping[str, Reference] = {
     "MoEGroupedGemmFwdOp": Reference(grouped_gemm_fwd, summed=_most_terms, terms=_grouped_gemm_terms),
     "MoEExpertMLPFwdOp": Reference(expert_mlp_fwd, summed=_most_terms, terms=_expert_mlp_terms, roundings=2),
-    "FusedTopKFwdOp": Reference(fused_topk_fwd, summed=_most_experts),
+    "FusedTopKFwdOp": Reference(fused_topk_fwd, summed=most_experts),
     "MoEPermuteAlignFwdOp": Reference(permute_align_fwd),
     "MoEPrePermuteFwdOp": Reference(pre_permute_fwd),
-    "MoEPostPermuteFwdOp": Reference(post_permute_fwd, summed=_most_choices, terms=_post_permute_terms),
+    "MoEPostPermuteFwdOp": Reference(post_permute_fwd, summed=most_choices, terms=post_permute_terms),
     "FusedMoEFwdOp": Reference(fused_moe_fwd, summed=_most_terms, terms=_fused_moe_terms, roundings=3, values=_WEIGHTS),
     "FusedMoESharedExpertFwdOp": Reference(
         fused_moe_shared_expert_fwd,

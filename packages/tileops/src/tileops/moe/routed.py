@@ -110,8 +110,7 @@ class RoutedOp(Op):
         weights, ids = self.delegate_for("topk", None)(gating_output, correction_bias)
         sent = way.prepare(hidden_states, weights, ids)
         output = torch.empty_like(sent.hidden_states, memory_format=torch.contiguous_format)
-        experts = self.experts
-        if experts is None or isinstance(experts, Op):
-            experts = self.delegate_for("experts", None)
+        injected = self.experts
+        experts = self.delegate_for("experts", None) if injected is None or isinstance(injected, Op) else injected
         experts(output, sent.hidden_states, w_gate_up, w_down, sent.topk_weights, sent.topk_ids)
         return way.finalize(output, sent)
