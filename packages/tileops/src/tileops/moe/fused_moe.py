@@ -57,9 +57,7 @@ class FusedMoEFwdOp(RoutedOp):
         self.routed_scaling_factor = routed_scaling_factor
         self.activation = activation
         self.ep_size = ep_size
-        self._inject(prepare_finalize, experts)
-        super().__init__(target=target)
-        self._hold(num_experts)
+        super().__init__(prepare_finalize, experts, num_experts, target=target)
 
     def forward(
         self,
@@ -121,9 +119,7 @@ class FusedMoESharedExpertFwdOp(RoutedOp):
         self.tp_size = tp_size
         self.tp_rank = tp_rank
         self.ep_size = ep_size
-        self._inject(prepare_finalize, experts)
-        super().__init__(target=target)
-        self._hold(num_experts)
+        super().__init__(prepare_finalize, experts, num_experts, target=target)
         self.delegate_for("shared", None)
 
     def forward(

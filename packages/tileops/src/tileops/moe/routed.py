@@ -55,11 +55,18 @@ class RoutedOp(Op):
     prepare_finalize: PrepareFinalize
     experts: Experts | None
 
-    def _inject(self, prepare_finalize: PrepareFinalize | None, experts: Experts | None) -> None:
-        """Keep what is injected, and settle the parameters that it decides. Raises ParameterError where they differ."""
-        self.prepare_finalize = prepare_finalize or LocalPrepareFinalize()
+    def __init__(
+        self,
+        prepare_finalize: PrepareFinalize | None,
+        experts: Experts | None,
+        num_experts: int | None,
+        *,
+        target: str | None = None,
+    ) -> None:
+        self.prepare_finalize = way = prepare_finalize or LocalPrepareFinalize()
         self.experts = experts
-        self.ep_size = self._settled("ep_size", self.ep_size, 1, self.prepare_finalize.ep_size, "prepare_finalize")
+        self.ep_size = self._settled("ep_size", self.ep_size, 1, way.ep_size, "prepare_finalize")
+        self.collective = self.ep_size > 1
         if experts is not None:
             factor: float = getattr(experts, "routed_scaling_factor", 1.0)
             self.activation = self._settled(
@@ -68,7 +75,18 @@ class RoutedOp(Op):
             self.routed_scaling_factor = self._settled(
                 "routed_scaling_factor", self.routed_scaling_factor, 1.0, factor, "experts"
             )
-        self.collective = self.ep_size > 1
+        super().__init__(target=target)
+        routing = {"top_k": self.top_k, "scoring_func": self.scoring_func, "renormalize": self.renormalize}
+        self.delegate_for("topk", None, **routing)
+        if experts is None or isinstance(experts, Op):
+            self.delegate_for(
+                "experts",
+                None,
+                experts,
+                routed_scaling_factor=self.routed_scaling_factor,
+                activation=self.activation,
+                num_experts=None if num_experts is None else num_experts // self.ep_size,
+            )
 
     def _settled(self, name: str, given: Value, default: Value, decided: Value, by: str) -> Value:
         if given not in (default, decided):
@@ -77,20 +95,6 @@ class RoutedOp(Op):
                 f"leave it out, or give {by} the same"
             )
         return decided
-
-    def _hold(self, num_experts: int | None) -> None:
-        """Hold the sub-ops of the routed part."""
-        routing = {"top_k": self.top_k, "scoring_func": self.scoring_func, "renormalize": self.renormalize}
-        self.delegate_for("topk", None, **routing)
-        if self.experts is None or isinstance(self.experts, Op):
-            self.delegate_for(
-                "experts",
-                None,
-                self.experts,
-                routed_scaling_factor=self.routed_scaling_factor,
-                activation=self.activation,
-                num_experts=None if num_experts is None else num_experts // self.ep_size,
-            )
 
     def _routed(
         self,
