@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from tileops.errors import ParameterError, ShapeError
+from tileops.moe.fused_experts import FusedMoEExpertsFwdOp
 from tileops.moe.prepare_finalize import LocalPrepareFinalize, PrepareFinalize
 from tileops.op.base import Op
 
@@ -19,7 +20,7 @@ Value = TypeVar("Value")
 class Experts(Protocol):
     """What computes the experts of a fused mixture: an op, or an object that calls none.
 
-    `activation` is what it does with gates; a `routed_scaling_factor`, where it has one, is what it multiplies with.
+    `activation` is what it does with gates. What is no `FusedMoEExpertsFwdOp` is given weights that are not scaled.
     """
 
     @property
@@ -68,7 +69,7 @@ class RoutedOp(Op):
         self.ep_size = self._settled("ep_size", self.ep_size, 1, way.ep_size, "prepare_finalize")
         self.collective = self.ep_size > 1
         if experts is not None:
-            factor: float = getattr(experts, "routed_scaling_factor", 1.0)
+            factor = experts.routed_scaling_factor if isinstance(experts, FusedMoEExpertsFwdOp) else 1.0
             self.activation = self._settled(
                 "activation", self.activation, "silu_and_mul", experts.activation, "experts"
             )
