@@ -30,8 +30,10 @@ REGISTERED: Final = (
     "CumsumFwdOp",
     "FusedAddLayerNormFwdOp",
     "FusedAddRMSNormFwdOp",
+    "FusedTopKFwdOp",
     "GemmFwdOp",
     "GroupNormFwdOp",
+    "IndexedExpertMLPFwdOp",
     "InstanceNormFwdOp",
     "LayerNormFwdOp",
     "LogSoftmaxFwdOp",
@@ -40,12 +42,16 @@ REGISTERED: Final = (
     "MaxPool2dFwdOp",
     "MeanFwdOp",
     "MoEGroupedGemmFwdOp",
+    "MoEPermuteAlignFwdOp",
+    "MoEPostPermuteFwdOp",
+    "MoEPrePermuteFwdOp",
     "ProdFwdOp",
     "RMSNormFwdOp",
     "ReluFwdOp",
     "RoPEFwdOp",
     "RoPELlama31FwdOp",
     "RoPENeoxPositionIdsFwdOp",
+    "SharedExpertMLPFwdOp",
     "SoftmaxFwdOp",
     "StdFwdOp",
     "SumFwdOp",
@@ -56,7 +62,7 @@ REGISTERED: Final = (
 )
 """The op classes with a cold compile test, sorted."""
 
-COMPOSITES: Final = ("MoEExpertMLPFwdOp",)
+COMPOSITES: Final = ("FusedMoEExpertsFwdOp", "FusedMoEFwdOp", "FusedMoESharedExpertFwdOp", "MoEExpertMLPFwdOp")
 """The composites, sorted, whose graph holds their stages' nodes."""
 
 

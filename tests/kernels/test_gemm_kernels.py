@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 
@@ -20,13 +21,14 @@ from tileops_kernels.gemm.gemm import (
     GemmAsyncKernel,
     GemmCPUKernel,
     GemmCUDAKernel,
+    GemmDotsKernel,
     GemmKernel,
     GemmTMAKernel,
     async_settings,
     general_settings,
     tma_settings,
 )
-from tileops_kernels.products import ProductSettings
+from tileops_kernels.products import DotSettings, ProductSettings
 
 AMPERE = DeviceFacts(arch=80, sm_count=108, smem_budget=166912)
 ADA = DeviceFacts(arch=89, sm_count=142, smem_budget=101376)
@@ -86,6 +88,34 @@ def test_selection_on_cuda(call: GemmCall, expected: str) -> None:
             assert gemm_kernels().key_for(replace(call, few_rows=few_rows, dtype=dtype)) == expected
 
 
+@pytest.mark.parametrize("facts", [HOPPER, ADA, AMPERE])
+def test_a_handful_of_rows(facts: DeviceFacts) -> None:
+    """Up to eight rows are multiplied in registers where weights are stored by rows, whole accesses or not."""
+    for n, k in ((256, 512), (257, 511), (1 << 16, 1 << 16)):
+        call = replace(gemm_call(n, k, few_rows=True, facts=facts), handful=True)
+        assert gemm_kernels().key_for(call) == "gemm_dots"
+        for stored in (replace(call, trans_b=False), replace(call, trans_a=True)):
+            assert gemm_kernels().key_for(stored) != "gemm_dots"
+    assert GemmDotsKernel.refusal(gemm_call()) == "serves up to 8 rows, and there are more"
+    assert GemmDotsKernel.refusal(replace(gemm_call(trans_b=False), handful=True)) == (
+        "reads rows of both operands, not trans_a=False and trans_b=False"
+    )
+
+
+def test_a_handful_of_rows_has_two_entries() -> None:
+    """Rows of whole accesses are read 16 bytes at a time, others an element at a time; extents change nothing else."""
+    whole, others = (replace(gemm_call(k=k), handful=True) for k in (512, 511))
+    assert GemmDotsKernel(whole).settings == DotSettings(vector=8, unroll=4, group=8, threads=256)
+    assert GemmDotsKernel(others).settings == DotSettings(vector=1, unroll=16, group=8, threads=256)
+    for call, same in ((whole, replace(whole, n=3, k=8, vectors=False)), (others, replace(others, n=3, k=7))):
+        kernel = GemmDotsKernel(call)
+        assert GemmDotsKernel.entry_for(same)[0] == GemmDotsKernel.entry_for(call)[0]
+        assert GemmDotsKernel(same).programs() == kernel.programs()
+        assert dict(kernel.config()) == asdict(kernel.settings)
+        assert kernel.config().items() <= dict(kernel.programs()[0].arguments).items()
+    assert GemmDotsKernel.entry_for(whole)[0] != GemmDotsKernel.entry_for(others)[0]
+
+
 def test_selection_on_cpu() -> None:
     """One kernel type serves every extent and orientation on a CPU."""
     for call in (cpu_call(), cpu_call(trans_a=True), replace(cpu_call(), n=1, k=3, vectors=False)):
@@ -120,6 +150,7 @@ def test_every_kernel_type_is_registered() -> None:
         "gemm": GemmKernel,
         "gemm_async": GemmAsyncKernel,
         "gemm_tma": GemmTMAKernel,
+        "gemm_dots": GemmDotsKernel,
         "gemm_cpu": GemmCPUKernel,
     }
 
@@ -210,12 +241,14 @@ def test_programs_stream_as_their_types_say() -> None:
 
 
 def test_no_program_knows_the_rows() -> None:
-    """Calls of any number of rows differ in whether the rows are few, and no program knows the number."""
+    """Calls of any number of rows differ in whether the rows are few or a handful, and no program knows the number."""
     b = torch.empty(16, 8, dtype=torch.float16)
-    calls = [GemmCall.of(b.new_empty(m, 8), b, trans_a=False, trans_b=True) for m in (1, 2, 63, 64, 65, 100, 4097)]
-    assert calls[:4] == [calls[0]] * 4
-    assert calls[4:] == [replace(calls[0], few_rows=False)] * 3
-    kernels = [*(kernel_type(gemm_call()) for kernel_type in CUDA_TYPES), GemmCPUKernel(cpu_call())]
+    calls = [GemmCall.of(b.new_empty(m, 8), b, trans_a=False, trans_b=True) for m in (1, 8, 9, 64, 65, 4097)]
+    assert calls[:2] == [calls[0]] * 2
+    assert calls[2:4] == [replace(calls[0], handful=False)] * 2
+    assert calls[4:] == [replace(calls[0], handful=False, few_rows=False)] * 2
+    cuda_types = *CUDA_TYPES, GemmDotsKernel
+    kernels = [*(kernel_type(gemm_call()) for kernel_type in cuda_types), GemmCPUKernel(cpu_call())]
     for kernel in kernels:
         names = {name for program in kernel.programs() for name, _ in program.arguments}
         assert "m" not in names
@@ -225,7 +258,7 @@ def test_cpu_entries_do_not_depend_on_threads_and_extents() -> None:
     """A CPU entry serves every extent, whatever number of threads torch has."""
     call = replace(cpu_call(), facts=DeviceFacts(arch=0, sm_count=2, smem_budget=0))
     identity = GemmCPUKernel.entry_for(call)[0]
-    other = replace(call, n=7, k=3, few_rows=True, vectors=False, facts=DeviceFacts(0, 64, 0))
+    other = replace(call, n=7, k=3, few_rows=True, handful=True, vectors=False, facts=DeviceFacts(0, 64, 0))
     assert GemmCPUKernel.entry_for(other)[0] == identity
     assert GemmCPUKernel.entry_for(cpu_call(torch.bfloat16))[0] != identity
     assert GemmCPUKernel.entry_for(cpu_call(trans_b=False))[0] != identity
@@ -309,15 +342,16 @@ class Launches:
         d.copy_(left.double() @ (b.t() if self.call.trans_b else b).double())
 
 
-@pytest.mark.parametrize("kernel_type", CUDA_TYPES)
-@pytest.mark.parametrize("trans_b", [False, True])
+@pytest.mark.parametrize(
+    ("kernel_type", "trans_b"), [*itertools.product(CUDA_TYPES, (False, True)), (GemmDotsKernel, True)]
+)
 def test_launches_get_aligned_matrices(
-    kernel_type: type[GemmCUDAKernel], trans_b: bool, monkeypatch: pytest.MonkeyPatch
+    kernel_type: type[GemmCUDAKernel | GemmDotsKernel], trans_b: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the rows, strides of single rows and offsets, one program gets plain matrices at whole accesses."""
     call = gemm_call(24, 16, trans_b=trans_b)
     launches = Launches(monkeypatch, call)
-    kernel = kernel_type(call)
+    kernel: GemmCUDAKernel | GemmDotsKernel = kernel_type(call)
     b = torch.randint(-3, 4, (24, 16) if trans_b else (16, 24)).half()
     wide = torch.randint(-3, 4, (1, 64)).half()[:, :16]
     rows = [torch.randint(-3, 4, (m, 16)).half() for m in (1, 5, 70, 200)]
@@ -329,7 +363,7 @@ def test_launches_get_aligned_matrices(
             for tensor in launches.given[-1]:
                 assert tensor.stride() == (tensor.shape[1], 1)
                 assert tensor.data_ptr() % 16 == 0
-    assert launches.programs == [kernel.program()]
+    assert launches.programs == list(kernel.programs())
 
 
 @pytest.mark.parametrize("kernel_type", CUDA_TYPES)

@@ -38,6 +38,7 @@ ARGUMENTS: dict[str, tuple[object, ...]] = {
     "sample_indices": (5, 9),
     "moe.layout_metadata": (PER_ROW, 24, 3),
     "moe.masked_routed_metadata": (SLAB, 4, 12),
+    "moe.inverse_indices": (12, 8),
     "causal_topk_indices": (2, 5, 3, 4, 6, 1, 1),
     "attn.sparse_topk_positions": ((9, 3), 2, 4),
     "key_windows": ((3, 4), 2, 5, "start"),
@@ -54,9 +55,9 @@ def test_the_shape_is_known_beforehand(name: str) -> None:
 
 
 def test_every_generator_has_a_kind() -> None:
-    """The functions, their shapes and their kinds name the same 19 generators."""
+    """The functions, their shapes and their kinds name the same 20 generators."""
     assert sorted(GENERATORS) == sorted(SHAPES) == sorted(GENERATOR_KINDS)
-    assert len(GENERATORS) == 19
+    assert len(GENERATORS) == 20
 
 
 @settings(deadline=None)
@@ -146,6 +147,14 @@ def test_layout_metadata_of_each_form() -> None:
     assert generators.layout_metadata(ENDS, 7, 3).tolist() == [3, 5, 7]
     assert generators.layout_metadata(ALIGNED_ENDS, 12, 2).tolist() == [6, 10]
     assert generators.masked_routed_metadata(SLAB, 4, 12).tolist() == [4, 2, 4, 2]
+
+
+def test_inverse_indices_give_each_pair_a_row_while_there_are_any() -> None:
+    """Rows are distinct; pairs for which none is left have -1."""
+    assert generators.inverse_indices(4, 4).sort().values.tolist() == [0, 1, 2, 3]
+    assert len(set(generators.inverse_indices(5, 9).tolist())) == 5
+    assert generators.inverse_indices(6, 4).sort().values.tolist() == [-1, -1, 0, 1, 2, 3]
+    assert generators.inverse_indices(3, 0).tolist() == [-1] * 3
 
 
 @pytest.mark.parametrize(

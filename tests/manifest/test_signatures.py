@@ -207,3 +207,12 @@ def test_the_cost_of_a_paged_call_follows_from_its_lengths() -> None:
     assert roofline.flops(record) == 4 * (5 + 6 + 7 + 8 + 9) * 4 * 8
     rest = 2 * 5 * 4 * 8 * 2 + 2 * 3 * 4 + 2 * 4 + 3 * 4
     assert roofline.bytes_moved(record) == rest + 2 * (7 + 9) * 2 * 8 * 2
+
+
+def test_the_cost_of_experts_found_by_id_follows_from_the_ids() -> None:
+    """Pairs whose expert is here are counted, and each of those experts' weights once."""
+    ids = torch.tensor([[1, 3], [3, -1], [4, 1]], dtype=torch.int32)
+    tensors = half(3, 8), half(3, 8), half(4, 12, 8), half(4, 8, 6), FULL(3, 2), ids
+    record = call("IndexedExpertMLPFwdOp", *tensors)
+    assert roofline.flops(record) == 4 * 6 * 8 * 6
+    assert roofline.bytes_moved(record) == 2 * 3 * 8 * 2 + 2 * 3 * 2 * 4 + 2 * 3 * 8 * 6 * 2

@@ -83,11 +83,23 @@ def test_refuses_other_buffers(out: Tensor, error: type[Exception], message: str
     assert list(op.iter_kernels()) == []
 
 
-def test_refuses_a_buffer_within_the_weights(tileops_device: torch.device) -> None:
-    """A buffer that shares memory with what the second product reads is refused."""
-    x, w_gate_up, w_down, ends = inputs(tileops_device)
-    with pytest.raises(LayoutError, match=r"MoEGroupedGemmFwdOp: out: expected memory of its own, received some of b;"):
-        MoEExpertMLPFwdOp(ENDS)(x, w_gate_up, w_down, ends, out=w_down.view(-1)[:264].view(11, 24))
+@pytest.mark.parametrize("name", ["expert_input", "w_gate_up", "w_down", "layout_metadata"])
+def test_refuses_a_buffer_within_an_input(name: str, tileops_device: torch.device) -> None:
+    """A buffer that shares memory with anything that a call reads is refused before any stage runs."""
+    names = "expert_input", "w_gate_up", "w_down", "layout_metadata"
+    given = dict(zip(names, inputs(tileops_device), strict=True))
+    out = torch.empty(11, 24, dtype=torch.bfloat16, device=tileops_device)
+    if name == "layout_metadata":
+        given[name] = out.view(-1)[:6].view(torch.int32).copy_(given[name])
+    else:
+        out = given[name].view(-1)[:264].view(11, 24)
+    op = MoEExpertMLPFwdOp(ENDS)
+    with pytest.raises(LayoutError) as caught:
+        op(**given, out=out)
+    assert str(caught.value) == (
+        f"MoEExpertMLPFwdOp: out: expected memory of its own, received some of {name}; pass another buffer"
+    )
+    assert list(op.iter_kernels()) == []
 
 
 def test_sub_ops_take_the_target() -> None:

@@ -24,6 +24,9 @@ from tileops_kernels.memory import ACCESS_BYTES
 FEW_ROWS = 64
 """Rows that one small tile holds."""
 
+HANDFUL = 8
+"""Rows that are multiplied in registers while rows of weights are read once."""
+
 DTYPES: Mapping[torch.dtype, str] = {torch.float16: "float16", torch.bfloat16: "bfloat16"}
 """The dtypes of operands that every product serves, with TileLang's names for them."""
 
@@ -35,13 +38,15 @@ _WIDE = 2**31
 class ProductCall(CallSpec):
     """A product of rows with `k` terms, giving rows with `n` columns.
 
-    `few_rows` says that a tile of FEW_ROWS rows suffices, `vectors` that the stored rows of all that a program fetches
-    or stores 16 bytes at a time are whole accesses, `dtype` is that of the operands.
+    `few_rows` says that a tile of FEW_ROWS rows suffices, `handful` that there are no more than HANDFUL, `vectors` that
+    the stored rows of all that a program fetches or stores 16 bytes at a time are whole accesses, `dtype` is that of
+    the operands.
     """
 
     n: int
     k: int
     few_rows: bool
+    handful: bool = False
     vectors: bool
     dtype: torch.dtype
 
@@ -55,6 +60,25 @@ class ProductSettings:
     depth: int
     stages: int
     threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class DotSettings:
+    """Launch settings: elements of a vector, vectors under way for each line, rows that share a reading, block size."""
+
+    vector: int
+    unroll: int
+    group: int
+    threads: int
+
+
+def dot_settings(dtype: torch.dtype, *, lines: int, group: int, vectors: bool) -> DotSettings:
+    """Eight 16-byte accesses under way for each lane whose warp reads `lines` rows of weights: 64 KiB for each SM.
+
+    Rows that are no whole accesses are read an element at a time.
+    """
+    vector = ACCESS_BYTES // dtype.itemsize if vectors else 1
+    return DotSettings(vector=vector, unroll=(8 if vectors else 32) // lines, group=group, threads=256)
 
 
 ProductCallT = TypeVar("ProductCallT", bound=ProductCall)
@@ -123,6 +147,11 @@ class AsyncProduct(CUDAProduct[ProductCallT]):
         return reason
 
     @classmethod
+    def entry_for(cls, call: ProductCallT) -> tuple[Hashable, Callable[[], Kernel[ProductCallT]]]:
+        """One entry for all numbers of rows that take the same tiles."""
+        return replace(call, handful=False), partial(cls, call)
+
+    @classmethod
     @abstractmethod
     def counted(cls, call: ProductCallT) -> int:
         """Elements of the right operand that are counted by compiled-in extents."""
@@ -155,7 +184,7 @@ class CPUProduct(Product[ProductCallT]):
 
     def __init__(self, call: ProductCallT) -> None:
         super().__init__(call)
-        self._loaded: dict[str, CPUFunction] = {}
+        self._loaded: dict[tuple[Callable[[str], Program] | None, str], CPUFunction] = {}
 
     @classmethod
     def entry_for(cls, call: ProductCallT) -> tuple[Hashable, Callable[[], Kernel[ProductCallT]]]:
@@ -171,12 +200,17 @@ class CPUProduct(Product[ProductCallT]):
         """The program whose threads share the "rows" or the "columns" of the result."""
         ...
 
-    def load(self, m: int, n: int) -> CPUFunction:
-        """The program whose threads share the longer extent of an m x n result, built by the first call for it."""
+    def load(self, m: int, n: int, program: Callable[[str], Program] | None = None) -> CPUFunction:
+        """The program whose threads share the longer extent of an m x n result, built by the first call for it.
+
+        `program` makes it, for a kernel type that has more than one product.
+        """
         split = "rows" if m > n else "columns"
-        run = self._loaded.get(split)
+        run = self._loaded.get((program, split))
         if run is None:
-            run = self._loaded[split] = cpu.load(self.program(split), owner=f"{type(self).__name__} for {self.call}")
+            wanted = self.program(split) if program is None else program(split)
+            run = cpu.load(wanted, owner=f"{type(self).__name__} for {self.call}")
+            self._loaded[program, split] = run
         return run
 
 
@@ -196,4 +230,4 @@ def _vector_refusal(call: ProductCall) -> str | None:
 
 def _any_extents(call: ProductCallT) -> ProductCallT:
     """The identity of an entry into which no extent is compiled."""
-    return replace(call, facts=None, n=0, k=0, vectors=False)
+    return replace(call, facts=None, n=0, k=0, handful=False, vectors=False)

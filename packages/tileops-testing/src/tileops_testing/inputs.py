@@ -22,9 +22,9 @@ storage, hence not aligned for wide accesses.
 
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 
-Values = Literal["normal", "positive", "near_one", "large", "integers", "booleans"]
-"""What a tensor holds: ``normal`` deviates, ``positive`` ones in (0, 1], weights ``near_one``, ``large`` ones about
-1e4, small non-negative ``integers``, ``booleans``.
+Values = Literal["normal", "small", "positive", "near_one", "large", "integers", "booleans"]
+"""What a tensor holds: ``normal`` deviates, ``small`` ones of 1/32, ``positive`` ones in (0, 1], weights ``near_one``,
+``large`` ones about 1e4, small non-negative ``integers``, ``booleans``.
 """
 
 _SLICE_START, _SLICE_MARGIN = 3, 5
@@ -65,6 +65,8 @@ def _draw(spec: TensorInput, generator: torch.Generator, device: torch.device) -
     drawn = torch.randn(spec.shape, generator=generator, device=device, dtype=torch.float32)
     if spec.values == "positive":
         drawn = drawn.abs_().clamp_(2.0**-10, 8.0).div_(8.0)
+    elif spec.values == "small":
+        drawn = drawn.div_(32.0)
     elif spec.values == "near_one":
         drawn = drawn.mul_(0.1).add_(1.0)
     elif spec.values == "large":

@@ -1,9 +1,10 @@
-"""Kernel types of the matrix product: three on CUDA, by how operands reach the chip, and one on CPU."""
+"""Kernel types of the matrix product: four on CUDA, by how operands reach the chip, and one on CPU."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -12,20 +13,26 @@ from torch import Tensor
 from tileops_kernels.build import cuda
 from tileops_kernels.build.program import Program
 from tileops_kernels.gemm.interfaces import GemmCall, GemmFwdInterface
-from tileops_kernels.kernel import KernelType
-from tileops_kernels.memory import addresses, aligned_matrix
+from tileops_kernels.kernel import Kernel, KernelType
+from tileops_kernels.memory import ACCESS_BYTES, addresses, aligned_matrix
 from tileops_kernels.products import (
     DTYPES,
+    HANDFUL,
     AsyncProduct,
     CPUProduct,
     CUDAProduct,
     GeneralProduct,
+    Product,
     ProductSettings,
     TMAProduct,
+    dot_settings,
 )
 
 _CUDA_PROGRAMS = "tileops_kernels.gemm.programs.gemm"
 _CPU_PROGRAMS = "tileops_kernels.gemm.programs.gemm_cpu"
+
+LINES = 2
+"""Rows of weights that a warp reads at a time: with two, 4096 of them keep two blocks busy on each of 128 SMs."""
 
 
 def tma_settings(call: GemmCall) -> ProductSettings:
@@ -130,6 +137,63 @@ class GemmKernel(GemmCUDAKernel, GeneralProduct[GemmCall]):
         self.settings = general_settings(call)
 
 
+class GemmDotsKernel(Product[GemmCall], GemmFwdInterface):
+    """Product of a handful of rows with weights stored by rows, which warps read once and multiply in registers."""
+
+    preferred_over: ClassVar[frozenset[str]] = frozenset({"gemm_async", "gemm_tma"})
+
+    def __init__(self, call: GemmCall) -> None:
+        super().__init__(call)
+        self.settings = dot_settings(call.dtype, lines=LINES, group=HANDFUL, vectors=_whole_terms(call))
+        self._run: cuda.CUDAFunction | None = None
+
+    @classmethod
+    def refusal(cls, call: GemmCall) -> str | None:
+        """None for a handful of rows, and operands that are both stored by the terms of their sums."""
+        reason = super().refusal(call)
+        if reason is None and not call.handful:
+            reason = f"serves up to {HANDFUL} rows, and there are more"
+        if reason is None and (call.trans_a or not call.trans_b):
+            reason = f"reads rows of both operands, not trans_a={call.trans_a} and trans_b={call.trans_b}"
+        return reason
+
+    @classmethod
+    def entry_for(cls, call: GemmCall) -> tuple[Hashable, Callable[[], Kernel[GemmCall]]]:
+        """One entry for all extents, or two: for rows of whole accesses and for others."""
+        return replace(call, facts=None, n=0, k=0, vectors=_whole_terms(call)), partial(cls, call)
+
+    def config(self) -> Mapping[str, object]:
+        """The launch settings."""
+        return asdict(self.settings)
+
+    def programs(self) -> Sequence[Program]:
+        """Its one program."""
+        return (
+            Program.of(
+                _CUDA_PROGRAMS, "gemm_dots", dtype=DTYPES[self.call.dtype], columns=LINES, **asdict(self.settings)
+            ),
+        )
+
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        """See `GemmFwdInterface.forward`."""
+        (m, k), n = a.shape, b.shape[0]
+        d = a.new_empty((m, n))
+        if d.numel() == 0:
+            return d
+        if k == 0:
+            return d.zero_()
+        with torch.cuda.device(a.device):
+            run = self._run or self._load()
+            run(aligned_matrix(a, m, k), aligned_matrix(b, n, k), d.as_strided((m, n), (n, 1)))
+        return d
+
+    def _load(self) -> cuda.CUDAFunction:
+        """The program, built by the first call that launches it."""
+        owner = f"{type(self).__name__} for {self.call}"
+        self._run = cuda.load(self.programs()[0], arch=self.call.arch, owner=owner)
+        return self._run
+
+
 class GemmCPUKernel(CPUProduct[GemmCall], GemmFwdInterface):
     """Matrix product on a CPU: the threads that torch uses share the rows or the columns of the result."""
 
@@ -164,9 +228,15 @@ def _extents(call: GemmCall, a: Tensor, b: Tensor) -> tuple[int, int, int]:
     return m, b.shape[0] if call.trans_b else b.shape[1], k
 
 
+def _whole_terms(call: GemmCall) -> bool:
+    """Whether rows of k terms are whole accesses."""
+    return call.k * call.dtype.itemsize % ACCESS_BYTES == 0
+
+
 GEMM_KERNELS: Mapping[str, KernelType] = {
     "gemm": GemmKernel,
     "gemm_async": GemmAsyncKernel,
     "gemm_tma": GemmTMAKernel,
+    "gemm_dots": GemmDotsKernel,
     "gemm_cpu": GemmCPUKernel,
 }

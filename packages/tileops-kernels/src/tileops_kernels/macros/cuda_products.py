@@ -103,3 +103,58 @@ def multiply_tile_pairs(A, B, a, b, c, sums, others, row, column, other, k, shap
             _fetch(B, c, other, step * shape[2], False, stream)
             T.gemm(a, b, sums, transpose_B=True)
             T.gemm(a, c, others, transpose_B=True)
+
+
+@T.macro
+def gate_tile(activation, sums, others, rows, columns):
+    """Sums = activation(sums) * others: silu, or the exact gelu, whose erfc keeps the accuracy of its tail."""
+    for i, j in T.Parallel(rows, columns):
+        if activation == "silu_and_mul":
+            sums[i, j] = sums[i, j] / (T.float32(1) + T.exp(-sums[i, j])) * others[i, j]
+        else:
+            tail = T.call_pure_extern("float32", "erfcf", sums[i, j] * T.float32(-0.7071067811865476))
+            sums[i, j] = sums[i, j] * T.float32(0.5) * tail * others[i, j]
+
+
+def product_tiles(
+    dtype, trans_a, trans_b, stream, n, k, vector, rows, columns, depth, stages, threads, activation="none"
+):
+    """The program D = A B, summed in float32; parameters A, B, D; size m, and n and k where they are given as 0.
+
+    A is stored (m, k), or (k, m) if trans_a; B (k, n), or (n, k) if trans_b; D (m, n). The extent along which each of
+    them is stored is a multiple of `vector` elements. A block makes `rows` x `columns` of D from `depth` terms at a
+    time, of which `stages` are in shared memory or on their way there. With an activation B, under trans_b, is
+    (2 n, k), gates above: D = activation(gate) * up.
+    """
+    paired = activation != "none"
+    lines = T.dynamic("lines", "int64") if paired and not n else 2 * n if paired else 0
+    m, n, k = T.dynamic("m", "int64"), n or T.dynamic("n", "int64"), k or T.dynamic("k", "int64")
+    shape = (rows, columns, depth)
+
+    @T.prim_func
+    def tiles(
+        A: T.Tensor[((k, m) if trans_a else (m, k)), dtype],
+        B: T.Tensor[((lines if paired else n, k) if trans_b else (k, n)), dtype],
+        D: T.Tensor[(m, n), dtype],
+    ):
+        with T.Kernel(T.ceildiv(m, rows), *column_grid(n, columns), threads=threads) as (row_tile, near, far):
+            T.assume((m if trans_a else k) % vector == 0)
+            T.assume((k if trans_b else n) % vector == 0)
+            T.assume(n % vector == 0)
+            a = operand_tile(rows, depth, stages, stream, trans_a, dtype)
+            b = operand_tile(columns, depth, stages, stream, not trans_b, dtype)
+            sums = T.alloc_fragment((rows, columns), "float32")
+            row = T.cast(row_tile, "int64") * rows
+            column = column_of(near, far, columns)
+            T.clear(sums)
+            if paired:
+                c = operand_tile(columns, depth, stages, stream, False, dtype)
+                others = T.alloc_fragment((rows, columns), "float32")
+                T.clear(others)
+                multiply_tile_pairs(A, B, a, b, c, sums, others, row, column, column + n, k, shape, stages, stream)
+                gate_tile(activation, sums, others, rows, columns)
+            else:
+                multiply_tiles(A, B, a, b, sums, row, column, k, trans_a, trans_b, shape, stages, stream)
+            T.copy(sums, D[row, column])
+
+    return tiles

@@ -65,3 +65,99 @@ GROUPED_GEMM: InterfaceKey[GroupedGemmCall, GroupedGemmFwdInterface] = Interface
     "grouped_gemm", GroupedGemmFwdInterface, GroupedGemmCall
 )
 """The interface through which `MoEGroupedGemmFwdOp` calls its kernel."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedExpertMLPCall(ProductCall):
+    """The gated MLP of the shared expert: `k` is the length of its rows, `n` the number of its hidden columns.
+
+    `few_rows` says that there are FEW_ROWS rows or less, `handful` HANDFUL or less, `vectors` that rows of all tensors
+    are whole 16-byte accesses; `dtype` is that of all of them.
+    """
+
+
+class SharedExpertMLPFwdInterface(KernelInterface, Protocol):
+    """The gated MLP of the shared expert."""
+
+    request: ClassVar[type[CallSpec]] = SharedExpertMLPCall
+
+    @abstractmethod
+    def forward(self, hidden_states: Tensor, w_gate_up: Tensor, w_down: Tensor) -> Tensor:
+        """Return `(silu(gate) * up) @ w_down.T`, gate and up being the halves of `hidden_states @ w_gate_up.T`.
+
+        hidden_states: `[m, k]`; w_gate_up: `[2 n, k]`, gates first; w_down: `[k, n]`; `call.dtype`; contiguous, at any
+        storage offset; on the call's device; not written. Any extent may be 0; without hidden columns the result is
+        zeros. Returns a new contiguous `[m, k]` tensor of the same dtype. Products are summed in float32; the
+        activation is computed in float32 and rounded once, and so is the result.
+        """
+        ...
+
+    def __call__(self, hidden_states: Tensor, w_gate_up: Tensor, w_down: Tensor) -> Tensor:
+        """Run `forward`."""
+        ...
+
+
+SHARED_EXPERT_MLP: InterfaceKey[SharedExpertMLPCall, SharedExpertMLPFwdInterface] = InterfaceKey(
+    "shared_expert_mlp", SharedExpertMLPFwdInterface, SharedExpertMLPCall
+)
+"""The interface through which `SharedExpertMLPFwdOp` calls its kernel."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexedExpertMLPCall(CallSpec):
+    """The gated MLPs of the experts that a few tokens are routed to, `dtype` being that of tokens and weights.
+
+    `vectors` says that tokens and hidden rows are whole 16-byte accesses.
+    """
+
+    vectors: bool
+    dtype: torch.dtype
+
+
+class IndexedExpertMLPFwdInterface(KernelInterface, Protocol):
+    """The gated MLPs of the experts that a few tokens are routed to."""
+
+    request: ClassVar[type[CallSpec]] = IndexedExpertMLPCall
+
+    @abstractmethod
+    def forward(
+        self,
+        output: Tensor,
+        hidden_states: Tensor,
+        w_gate_up: Tensor,
+        w_down: Tensor,
+        topk_weights: Tensor,
+        topk_ids: Tensor,
+        scale: float,
+    ) -> None:
+        """Write `scale` times each token's weighted sum of its experts' results into `output`.
+
+        output, hidden_states: `[m, h]`; w_gate_up: `[experts, 2 f, h]`, gates first; w_down: `[experts, h, f]`;
+        `call.dtype`. topk_weights: `[m, top_k]`, float32; topk_ids: `[m, top_k]`, int32. All contiguous, at any storage
+        offset, on the call's device; output is written and not read, and shares no memory with the others; h is not 0.
+
+        An expert's result is `(silu(gate) * up) @ w_down[id].T`, gate and up being the halves of
+        `hidden_states[m] @ w_gate_up[id].T`. Sums are float32; the activation's result is rounded to `call.dtype`, the
+        expert's result is not, and the weighted sum, in the order of top_k, is rounded once. An id below 0 or not below
+        the number of experts contributes nothing, whatever its weight; it is no index of anything.
+        """
+        ...
+
+    def __call__(
+        self,
+        output: Tensor,
+        hidden_states: Tensor,
+        w_gate_up: Tensor,
+        w_down: Tensor,
+        topk_weights: Tensor,
+        topk_ids: Tensor,
+        scale: float,
+    ) -> None:
+        """Run `forward`."""
+        ...
+
+
+INDEXED_EXPERT_MLP: InterfaceKey[IndexedExpertMLPCall, IndexedExpertMLPFwdInterface] = InterfaceKey(
+    "indexed_expert_mlp", IndexedExpertMLPFwdInterface, IndexedExpertMLPCall
+)
+"""The interface through which `IndexedExpertMLPFwdOp` calls its kernel."""

@@ -15,7 +15,6 @@ from tileops_testing.bench.timing import Timer, Timing, timer_for
 from tileops_testing.cases import Case, Inputs
 from tileops_testing.errors import CheckFailedError
 from tileops_testing.numerics import NumericsError, compare, tolerance
-from tileops_testing.references import Expected
 from tileops_testing.subject import SubjectOp, outputs_of
 from tileops_testing.suites.suite import cloned
 
@@ -91,32 +90,39 @@ class Runner:
         return replace(self._result(shown, errors, moved), flops=flops, product_rate=rate)
 
     def _check(self, implementations: Mapping[str, Implementation], inputs: Inputs) -> dict[str, str]:
-        expected = self._case.expected(cloned(inputs))
+        copies = cloned(inputs)
+        expected = self._case.expected(copies)
         found: dict[str, str] = {}
         for name, implementation in implementations.items():
-            result = outputs_of(implementation(*cloned(inputs)))  # type: ignore[arg-type]
+            given = cloned(inputs)
+            result = outputs_of(implementation(*given))  # type: ignore[arg-type]
             extra = 0 if name == OWN_NAME else _PEER_ROUNDINGS
-            found[name] = self._compare(name, result, expected, extra)
+            words = [
+                self._compare(f"{name}: output {position}", output, value, terms, extra)
+                for position, (output, value, terms) in enumerate(
+                    zip(result, expected.values, expected.terms, strict=True)
+                )
+                if output is not None and value is not None
+            ]
+            for written, tensor, copy in zip(self._case.names(), given, copies, strict=True):
+                if written in expected.written and tensor is not None and copy is not None:
+                    what = f"{name}: written input {written}"
+                    words.append(self._compare(what, tensor, copy, expected.written[written], extra + 1))
+            found[name] = "; ".join(words)
         return found
 
-    def _compare(self, name: str, outputs: tuple[Tensor | None, ...], expected: Expected, extra: int) -> str:
-        words = []
-        behind = zip(outputs, expected.values, expected.terms, strict=True)
-        for position, (output, value, terms) in enumerate(behind):
-            if output is None or value is None:
-                continue
-            roundings = self._case.reference.roundings + extra
-            allowed = tolerance(output.dtype, summed=self._case.summed, roundings=roundings)
-            if extra and output.is_floating_point():
-                allowed = replace(allowed, absolute=allowed.absolute + extra * _rounding_of_largest(output, value))
-            try:
-                comparison = compare(output, value, allowed, terms)
-            except NumericsError as error:
-                raise CheckFailedError(f"{self._case.id}: {name}: output {position}: {error}") from None
-            if not comparison.passed:
-                raise CheckFailedError(f"{self._case.id}: {name}: output {position}: {comparison.describe()}")
-            words.append(comparison.describe())
-        return "; ".join(words)
+    def _compare(self, what: str, output: Tensor, value: Tensor, terms: Tensor | None, extra: int) -> str:
+        roundings = self._case.reference.roundings + extra
+        allowed = tolerance(output.dtype, summed=self._case.summed, roundings=roundings)
+        if extra and output.is_floating_point():
+            allowed = replace(allowed, absolute=allowed.absolute + extra * _rounding_of_largest(output, value))
+        try:
+            comparison = compare(output, value, allowed, terms)
+        except NumericsError as error:
+            raise CheckFailedError(f"{self._case.id}: {what}: {error}") from None
+        if not comparison.passed:
+            raise CheckFailedError(f"{self._case.id}: {what}: {comparison.describe()}")
+        return comparison.describe()
 
     def _result(self, timings: Mapping[str, Timing], errors: Mapping[str, str], moved: int) -> BenchResult:
         copy = timings[COPY_NAME].seconds

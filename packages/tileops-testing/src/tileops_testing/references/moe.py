@@ -3,21 +3,47 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from tileops.moe.layouts import ContiguousLayout, ContiguousMetadata, MaskedLayout
+from tileops_testing.inputs import Values
 from tileops_testing.references.reference import Reference
+from tileops_testing.references.routing import (
+    fused_topk_fwd,
+    most_choices,
+    most_experts,
+    permute_align_fwd,
+    post_permute_fwd,
+    post_permute_terms,
+    pre_permute_fwd,
+)
 
-__all__ = ["REFERENCES", "expert_mlp_fwd", "experts_rows", "grouped_gemm_fwd"]
+__all__ = [
+    "REFERENCES",
+    "expert_mlp_fwd",
+    "experts_rows",
+    "fused_moe_fwd",
+    "fused_moe_shared_expert_fwd",
+    "fused_topk_fwd",
+    "grouped_gemm_fwd",
+    "indexed_expert_mlp_fwd",
+    "post_permute_fwd",
+    "pre_permute_fwd",
+    "shared_expert_mlp_fwd",
+]
 
 Layout = ContiguousLayout | MaskedLayout
 
 _STEEPEST = 1.2
 """A bound of the slope of silu and of gelu."""
+
+_WEIGHTS: Mapping[str, Values] = dict.fromkeys(("w_gate_up", "w_down", "shared_w_gate_up", "shared_w_down"), "small")
+"""Weights whose products of unit activations, one after the other, stay in the range of float16."""
 
 
 def experts_rows(layout: Layout, metadata: Tensor, rows: int, experts: int) -> Iterator[tuple[int, slice]]:
@@ -94,6 +120,91 @@ def _expert_mlp_terms(
     return _by_expert(behind, w_down.abs(), layout_metadata, layout, None)[1]
 
 
+def shared_expert_mlp_fwd(hidden_states: Tensor, w_gate_up: Tensor, w_down: Tensor) -> Tensor:
+    """Return the gated MLP in float64, its hidden rows rounded to the input's dtype."""
+    return expert_mlp_fwd(*_of_one_expert(hidden_states, w_gate_up, w_down), layout=_all_of(hidden_states))[0]
+
+
+def _shared_expert_mlp_terms(hidden_states: Tensor, w_gate_up: Tensor, w_down: Tensor) -> Tensor:
+    return _expert_mlp_terms(*_of_one_expert(hidden_states, w_gate_up, w_down), layout=_all_of(hidden_states))[0]
+
+
+def indexed_expert_mlp_fwd(
+    output: Tensor,
+    hidden_states: Tensor,
+    w_gate_up: Tensor,
+    w_down: Tensor,
+    topk_weights: Tensor,
+    topk_ids: Tensor,
+    *,
+    routed_scaling_factor: float = 1.0,
+    activation: str = "silu_and_mul",
+) -> None:
+    """Write into output the weighted sums of the experts' MLPs in float64, rounded once."""
+    sums = routed_sums(hidden_states, w_gate_up, w_down, topk_weights, topk_ids, activation)
+    output.copy_(routed_scaling_factor * sums)
+
+
+def routed_sums(
+    hidden_states: Tensor, w_gate_up: Tensor, w_down: Tensor, topk_weights: Tensor, topk_ids: Tensor, activation: str
+) -> Tensor:
+    """Return the weighted sums of the experts' MLPs in float64."""
+    sums = torch.zeros_like(hidden_states, dtype=torch.float64)
+    for expert, tokens, weights in _routed(topk_weights, topk_ids, w_down.shape[0]):
+        rows = hidden_states[tokens]
+        one = _of_one_expert(rows, w_gate_up[expert], w_down[expert])
+        result = expert_mlp_fwd(*one, layout=_all_of(rows), activation=activation)[0]
+        sums.index_add_(0, tokens, weights[:, None] * result)
+    return sums
+
+
+def _indexed_expert_mlp_terms(
+    output: Tensor,
+    hidden_states: Tensor,
+    w_gate_up: Tensor,
+    w_down: Tensor,
+    topk_weights: Tensor,
+    topk_ids: Tensor,
+    *,
+    routed_scaling_factor: float = 1.0,
+    activation: str = "silu_and_mul",
+) -> Mapping[str, Tensor]:
+    del output
+    sums = routed_terms(hidden_states, w_gate_up, w_down, topk_weights, topk_ids, activation)
+    return {"output": abs(routed_scaling_factor) * sums}
+
+
+def routed_terms(
+    hidden_states: Tensor, w_gate_up: Tensor, w_down: Tensor, topk_weights: Tensor, topk_ids: Tensor, activation: str
+) -> Tensor:
+    """Return what the absolute values of the terms behind `routed_sums` add up to."""
+    sums = torch.zeros_like(hidden_states, dtype=torch.float64)
+    for expert, tokens, weights in _routed(topk_weights, topk_ids, w_down.shape[0]):
+        rows = hidden_states[tokens]
+        one = _of_one_expert(rows, w_gate_up[expert], w_down[expert])
+        behind = _expert_mlp_terms(*one, layout=_all_of(rows), activation=activation)[0]
+        sums.index_add_(0, tokens, weights[:, None].abs() * behind)
+    return sums
+
+
+def _routed(weights: Tensor, ids: Tensor, experts: int) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """Yield each expert that tokens are routed to, with those tokens and their weights for it."""
+    for expert in ids.unique().tolist():
+        if 0 <= expert < experts:
+            tokens, places = (ids == expert).nonzero(as_tuple=True)
+            yield expert, tokens, weights[tokens, places].double()
+
+
+def _all_of(rows: Tensor) -> MaskedLayout:
+    """The layout of one expert that has all rows."""
+    return MaskedLayout(max_m=rows.shape[0])
+
+
+def _of_one_expert(rows: Tensor, w_gate_up: Tensor, w_down: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The tensors of a layout in which one expert has all rows."""
+    return rows[None], w_gate_up[None], w_down[None], torch.tensor([rows.shape[0]], dtype=torch.int32)
+
+
 def _by_expert(a: Tensor, b: Tensor, metadata: Tensor, layout: Layout, activation: str | None) -> tuple[Tensor, Tensor]:
     """The products and what the absolute values of their terms add up to, zeros in rows that are no expert's."""
     flat = a.double().flatten(0, -2)
@@ -113,13 +224,115 @@ def _by_expert(a: Tensor, b: Tensor, metadata: Tensor, layout: Layout, activatio
     return values.view(shape), terms.view(shape)
 
 
+def fused_moe_fwd(
+    hidden_states: Tensor,
+    gating_output: Tensor,
+    w_gate_up: Tensor,
+    w_down: Tensor,
+    correction_bias: Tensor | None,
+    **parameters: Any,
+) -> Tensor:
+    """Return each token's weighted sum of its experts' MLPs in float64; all experts are here."""
+    experts = w_gate_up, w_down
+    return _mixture(routed_sums, hidden_states, experts, gating_output, correction_bias, parameters)
+
+
+def _fused_moe_terms(
+    hidden_states: Tensor,
+    gating_output: Tensor,
+    w_gate_up: Tensor,
+    w_down: Tensor,
+    correction_bias: Tensor | None,
+    **parameters: Any,
+) -> Tensor:
+    experts = w_gate_up, w_down
+    return _mixture(routed_terms, hidden_states, experts, gating_output, correction_bias, parameters)
+
+
+def fused_moe_shared_expert_fwd(
+    *tensors: Any, tp_size: int = 1, tp_rank: int = 0, **parameters: Any
+) -> tuple[Tensor | None, Tensor]:
+    """Return a rank's part of the shared expert's MLP, None without one, and `fused_moe_fwd`."""
+    *routed, w_gate_up, w_down = tensors
+    shared = _part(shared_expert_mlp_fwd, routed[0], w_gate_up, w_down, tp_size, tp_rank)
+    return shared, fused_moe_fwd(*routed, **parameters)
+
+
+def _fused_moe_shared_expert_terms(
+    *tensors: Any, tp_size: int = 1, tp_rank: int = 0, **parameters: Any
+) -> tuple[Tensor | None, Tensor]:
+    *routed, w_gate_up, w_down = tensors
+    shared = _part(_shared_expert_mlp_terms, routed[0], w_gate_up, w_down, tp_size, tp_rank)
+    return shared, _fused_moe_terms(*routed, **parameters)
+
+
+def _mixture(
+    compute: Callable[..., Tensor],
+    hidden_states: Tensor,
+    experts: tuple[Tensor, Tensor],
+    gating_output: Tensor,
+    correction_bias: Tensor | None,
+    parameters: Mapping[str, Any],
+) -> Tensor:
+    """What `compute` makes of the routed tokens, times the absolute value of the scale, or the scale of sums."""
+    routing = {name: parameters[name] for name in ("top_k", "scoring_func", "renormalize") if name in parameters}
+    weights, ids = fused_topk_fwd(gating_output, correction_bias, **routing)
+    scale: float = parameters.get("routed_scaling_factor", 1.0)
+    made = compute(hidden_states, *experts, weights, ids, parameters.get("activation", "silu_and_mul"))
+    return made * (scale if compute is routed_sums else abs(scale))
+
+
+def _part(
+    compute: Callable[[Tensor, Tensor, Tensor], Tensor],
+    hidden_states: Tensor,
+    w_gate_up: Tensor | None,
+    w_down: Tensor | None,
+    size: int,
+    rank: int,
+) -> Tensor | None:
+    """What `compute` makes of one rank's hidden elements of an expert; None without one."""
+    if w_gate_up is None or w_down is None:
+        return None
+    rows = w_gate_up.unflatten(0, (2, size, -1))[:, rank].flatten(0, 1)
+    return compute(hidden_states, rows, w_down.unflatten(1, (size, -1))[:, rank])
+
+
 def _most_terms(values: Mapping[str, object]) -> int:
     """The terms of the longest sum; where only the construction is known, what a model has at most."""
-    lengths = [value for name in ("K", "H", "F") if isinstance(value := values.get(name, 0), int)]
+    lengths = [value for name in ("K", "H", "F", "S") if isinstance(value := values.get(name, 0), int)]
     return max(lengths) or 7168
 
 
 REFERENCES: Mapping[str, Reference] = {
     "MoEGroupedGemmFwdOp": Reference(grouped_gemm_fwd, summed=_most_terms, terms=_grouped_gemm_terms),
     "MoEExpertMLPFwdOp": Reference(expert_mlp_fwd, summed=_most_terms, terms=_expert_mlp_terms, roundings=2),
+    "FusedTopKFwdOp": Reference(fused_topk_fwd, summed=most_experts),
+    "MoEPermuteAlignFwdOp": Reference(permute_align_fwd),
+    "MoEPrePermuteFwdOp": Reference(pre_permute_fwd),
+    "MoEPostPermuteFwdOp": Reference(post_permute_fwd, summed=most_choices, terms=post_permute_terms),
+    "FusedMoEFwdOp": Reference(fused_moe_fwd, summed=_most_terms, terms=_fused_moe_terms, roundings=3, values=_WEIGHTS),
+    "FusedMoESharedExpertFwdOp": Reference(
+        fused_moe_shared_expert_fwd,
+        summed=_most_terms,
+        terms=_fused_moe_shared_expert_terms,
+        roundings=3,
+        values=_WEIGHTS,
+    ),
+    "SharedExpertMLPFwdOp": Reference(
+        shared_expert_mlp_fwd, summed=_most_terms, terms=_shared_expert_mlp_terms, roundings=2, values=_WEIGHTS
+    ),
+    "IndexedExpertMLPFwdOp": Reference(
+        indexed_expert_mlp_fwd,
+        summed=_most_terms,
+        written_terms=_indexed_expert_mlp_terms,
+        roundings=2,
+        values=_WEIGHTS,
+    ),
+    "FusedMoEExpertsFwdOp": Reference(
+        indexed_expert_mlp_fwd,
+        summed=_most_terms,
+        written_terms=_indexed_expert_mlp_terms,
+        roundings=3,
+        values=_WEIGHTS,
+    ),
 }

@@ -21,10 +21,14 @@ def _one_term(parameters: Mapping[str, object]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a call must give: each output's values and, where terms may cancel, what their absolute values add up to."""
+    """What a call must give: each output's values and, where terms may cancel, what their absolute values add up to.
+
+    Likewise, by name, what the terms behind the elements of a written input add up to.
+    """
 
     values: tuple[Tensor | None, ...]
     terms: tuple[Tensor | None, ...]
+    written: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,8 @@ class Reference:
         values: What inputs hold in the cases of manifest rows, by name; ``normal`` deviates where nothing is said.
         terms: For an op whose terms may cancel, called as the function is: what the absolute values of the terms behind
             each output element add up to, None for an output without such sums.
+        written_terms: The same for inputs that the op writes, by name; where nothing is said of one, what it holds
+            before and after.
     """
 
     function: Callable[..., Tensor | tuple[Tensor | None, ...] | None]
@@ -47,6 +53,7 @@ class Reference:
     roundings: int = 1
     values: Mapping[str, Values] = field(default_factory=dict)
     terms: Callable[..., Tensor | tuple[Tensor | None, ...]] | None = None
+    written_terms: Callable[..., Mapping[str, Tensor]] | None = None
 
     def outputs(self, inputs: tuple[Tensor | None, ...], parameters: Mapping[str, object]) -> tuple[Tensor | None, ...]:
         """Return the reference's results for one call, always as a tuple."""
@@ -58,7 +65,8 @@ class Reference:
     def expected(self, inputs: tuple[Tensor | None, ...], parameters: Mapping[str, object]) -> Expected:
         """Return what one call must give; an input that the op writes is written."""
         terms = None if self.terms is None else self.terms(*inputs, **parameters)
+        written = {} if self.written_terms is None else self.written_terms(*inputs, **parameters)
         values = self.outputs(inputs, parameters)
         if terms is None:
-            return Expected(values, (None,) * len(values))
-        return Expected(values, terms if isinstance(terms, tuple) else (terms,))
+            return Expected(values, (None,) * len(values), written)
+        return Expected(values, terms if isinstance(terms, tuple) else (terms,), written)

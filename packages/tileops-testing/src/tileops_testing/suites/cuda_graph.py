@@ -15,9 +15,9 @@ from tileops_testing.errors import CheckFailedError
 from tileops_testing.fakes import TensorFacts, fake_outputs
 from tileops_testing.graphs import CudaGraphRecorder, GraphRecorder, copy_into
 from tileops_testing.inputs import poison
-from tileops_testing.numerics import assert_close
+from tileops_testing.references import Expected
 from tileops_testing.subject import SubjectOp, outputs_of
-from tileops_testing.suites.suite import Check, Checks, assert_outputs, cloned, kernels_of, written_by
+from tileops_testing.suites.suite import Check, Checks, assert_outputs, assert_written, cloned, kernels_of, written_by
 
 __all__ = ["CudaGraphSuite"]
 
@@ -107,7 +107,7 @@ class _Captured:
         expected = self._case.expected(copies)
         self._recorder.replay()
         assert_outputs(self._case, self._outputs, expected, self._promised)
-        _assert_effect(self._op, self._case, self._inputs, values, copies)
+        _assert_effect(self._op, self._case, self._inputs, values, copies, expected)
 
 
 def _poison_new(outputs: tuple[Tensor | None, ...], inputs: Inputs) -> None:
@@ -117,16 +117,16 @@ def _poison_new(outputs: tuple[Tensor | None, ...], inputs: Inputs) -> None:
             poison(output)
 
 
-def _assert_effect(op: SubjectOp, case: Case, inputs: Inputs, values: Inputs, copies: Inputs) -> None:
+def _assert_effect(
+    op: SubjectOp, case: Case, inputs: Inputs, values: Inputs, copies: Inputs, expected: Expected
+) -> None:
     """A written input holds what the reference wrote into its copy, every other one what was put there."""
     written = written_by(op)
     for name, tensor, value, copy in zip(case.names(), inputs, values, copies, strict=True):
         if tensor is None or value is None or copy is None:
             continue
         if name in written:
-            terms = value.double().abs() + copy.double().abs() if value.is_floating_point() else None
-            what = f"written input {name}"
-            assert_close(tensor, copy, dtype=value.dtype, summed=case.summed, terms=terms, what=what)
+            assert_written(case, name, tensor, copy, value, expected)
         elif not torch.equal(tensor, value):
             raise CheckFailedError(f"input {name}: the replay changed it, the call must not write it")
 
@@ -151,7 +151,7 @@ def _assert_twice(
     if not any(output is tensor for output in first for tensor in inputs if tensor is not None):
         assert_outputs(case, first, once, promised)  # else the second call has written the same tensor since
     assert_outputs(case, second, twice, promised)
-    _assert_effect(op, case, inputs, values, copies)
+    _assert_effect(op, case, inputs, values, copies, twice)
 
 
 def _cold_capture(captured: _Captured) -> str:

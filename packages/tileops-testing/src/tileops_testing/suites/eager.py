@@ -11,9 +11,10 @@ from tileops_testing.cases import Case, Inputs
 from tileops_testing.errors import CheckFailedError
 from tileops_testing.fakes import TensorFacts, assert_facts, fake_outputs
 from tileops_testing.inputs import LAYOUTS, poisoned_allocations
-from tileops_testing.numerics import assert_close, assert_identical
+from tileops_testing.numerics import assert_identical
+from tileops_testing.references import Expected
 from tileops_testing.subject import SubjectOp, outputs_of
-from tileops_testing.suites.suite import Check, Checks, assert_outputs, cloned, kernels_of, written_by
+from tileops_testing.suites.suite import Check, Checks, assert_outputs, assert_written, cloned, kernels_of, written_by
 
 __all__ = ["EagerSuite"]
 
@@ -44,7 +45,7 @@ class EagerSuite:
         with checks.check("record"):
             _assert_recorded(op, case, inputs)
         with checks.check("effect"):
-            _assert_effect(op, case, inputs, copies, untouched)
+            _assert_effect(op, case, inputs, copies, untouched, expected)
             _assert_own_storage(op, case, inputs, outputs)
         with checks.check("strides"):
             assert_facts(promised, outputs)
@@ -82,19 +83,16 @@ def _assert_recorded(op: SubjectOp, case: Case, inputs: Inputs) -> None:
             )
 
 
-def _assert_effect(op: SubjectOp, case: Case, inputs: Inputs, copies: Inputs, untouched: Inputs) -> None:
-    """A written input holds what the reference wrote into its copy; every other input is as it was.
-
-    What an input held may cancel against what the op adds to it.
-    """
+def _assert_effect(
+    op: SubjectOp, case: Case, inputs: Inputs, copies: Inputs, untouched: Inputs, expected: Expected
+) -> None:
+    """A written input holds what the reference wrote into its copy; every other input is as it was."""
     written = written_by(op)
     for name, tensor, copy, before in zip(case.names(), inputs, copies, untouched, strict=True):
         if tensor is None or copy is None or before is None:
             continue
         if name in written:
-            terms = before.double().abs() + copy.double().abs() if before.is_floating_point() else None
-            what = f"written input {name}"
-            assert_close(tensor, copy, dtype=before.dtype, summed=case.summed, terms=terms, what=what)
+            assert_written(case, name, tensor, copy, before, expected)
         else:
             assert_identical(tensor, before, what=f"input {name}, which the call must not write")
 

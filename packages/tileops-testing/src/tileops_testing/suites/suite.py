@@ -17,7 +17,7 @@ from tileops_testing.numerics import NumericsError, assert_close
 from tileops_testing.references import Expected
 from tileops_testing.subject import SubjectOp
 
-__all__ = ["Check", "Checks", "Suite", "assert_outputs", "cloned", "kernels_of", "written_by"]
+__all__ = ["Check", "Checks", "Suite", "assert_outputs", "assert_written", "cloned", "kernels_of", "written_by"]
 
 Outcome = Literal["passed", "failed", "not applicable"]
 
@@ -131,3 +131,20 @@ def assert_outputs(
             terms=expected.terms[position],
             what=what,
         )
+
+
+def assert_written(case: Case, name: str, tensor: Tensor, copy: Tensor, before: Tensor, expected: Expected) -> None:
+    """Raise unless the input `name` holds what the reference wrote into its copy, which is rounded once more.
+
+    Where the reference says nothing of its terms, what it held before may cancel against what was added to it.
+    """
+    terms = before.double().abs() + copy.double().abs() if before.is_floating_point() else None
+    assert_close(
+        tensor,
+        copy,
+        dtype=before.dtype,
+        summed=case.summed,
+        roundings=case.reference.roundings + 1,
+        terms=expected.written.get(name, terms),
+        what=f"written input {name}",
+    )

@@ -34,6 +34,17 @@ def attention_appending(call: SignatureCall) -> tuple[int, int]:
     return _attention_flops(call, queries, keys), _paged_bytes(call, held, appended=sum(queries))
 
 
+def routed_experts(call: SignatureCall) -> tuple[int, int]:
+    """Return operations and bytes of gated MLPs found by id: experts that no token is routed to are not read."""
+    ids, experts = call.metadata["topk_ids"], _number(call, "E")
+    here = ids[(ids >= 0) & (ids < experts)]
+    read = len(here.unique())
+    weights = {"w_gate_up", "w_down"}
+    rest = sum(found.reads + found.writes for name, found in call.traffic.items() if name not in weights)
+    each = 3 * _number(call, "H") * _number(call, "F")
+    return 2 * each * here.numel(), rest + read * each * call.tensors["w_down"].dtype.itemsize
+
+
 def _lengths(offsets: torch.Tensor) -> list[int]:
     lengths: list[int] = offsets.diff().tolist()
     return lengths

@@ -82,6 +82,7 @@ GENERATOR_KINDS: Final[Mapping[str, FunctionKind]] = {
     "sample_indices": FunctionKind((_INT, _INT), _TENSOR),
     "moe.layout_metadata": FunctionKind((_LAYOUT, _INT, _INT), _TENSOR),
     "moe.masked_routed_metadata": FunctionKind((_LAYOUT, _INT, _INT), _TENSOR),
+    "moe.inverse_indices": FunctionKind((_INT, _INT), _TENSOR),
     "causal_topk_indices": FunctionKind((_INT,) * 7, _TENSOR),
     "attn.sparse_topk_positions": FunctionKind((_INTS, _INT, _INT), _TENSOR),
     "key_windows": FunctionKind((_INTS, _INT, _INT, LiteralKind(("start", "end"))), _TENSOR),

@@ -164,6 +164,13 @@ def masked_routed_metadata(layout: Layout, experts: int, tokens: int) -> Tensor:
     return _whole(counts)
 
 
+def inverse_indices(pairs: int, rows: int) -> Tensor:
+    """Return a row of its own for each pair, -1 for those that find none."""
+    _room(max(pairs, rows))
+    places = torch.randperm(max(pairs, rows), generator=_random())[:pairs]
+    return places.masked_fill(places >= rows, -1)
+
+
 def _spread(visible: Tensor, count: int, padding: int) -> Tensor:
     """Return `count` distinct numbers below each of `visible`, padded where there are fewer."""
     places = torch.arange(count)
@@ -224,6 +231,7 @@ SHAPES: Final[Mapping[str, Callable[..., Dims]]] = {
     "sample_indices": lambda count, _: (count,),
     "moe.layout_metadata": _rows,
     "moe.masked_routed_metadata": lambda _, experts, __: (experts,),
+    "moe.inverse_indices": lambda pairs, _: (pairs,),
     "causal_topk_indices": lambda batch, queries, heads, count, *_: (batch, queries, heads, count),
     "attn.sparse_topk_positions": lambda lengths, queries, count: (len(lengths), queries, count),
     "key_windows": lambda _, __, count, ___: (count,),
@@ -247,6 +255,7 @@ GENERATORS: Final[Mapping[str, Callable[..., Tensor]]] = {
     "sample_indices": sample_indices,
     "moe.layout_metadata": layout_metadata,
     "moe.masked_routed_metadata": masked_routed_metadata,
+    "moe.inverse_indices": inverse_indices,
     "causal_topk_indices": causal_topk_indices,
     "attn.sparse_topk_positions": sparse_topk_positions,
     "key_windows": key_windows,

@@ -68,7 +68,10 @@ def paged_fits(lengths: Tensor, offsets: Tensor, capacity: int) -> bool:
 
 
 def layout_valid(metadata: Tensor, layout: Layout, rows: int, experts: int) -> bool:
-    """Whether metadata is legal for the layout of `rows` rows among the experts."""
+    """Whether metadata is legal for the layout of `rows` rows among the experts.
+
+    Rows behind those of the last expert are no expert's; where each row names its expert they name one beyond.
+    """
     metadata = metadata.long()
     if layout.kind == "masked":
         return metadata.shape == (experts,) and in_range(metadata, 0, field_of(layout, "max_m") + 1)
@@ -78,14 +81,12 @@ def layout_valid(metadata: Tensor, layout: Layout, rows: int, experts: int) -> b
         places = changes.nonzero().flatten() + 1
         return (
             metadata.shape == (rows,)
-            and in_range(metadata, 0, experts)
+            and in_range(metadata, 0, experts + 1)
             and bool((changes >= 0).all())
             and bool((places % alignment == 0).all())
         )
     if metadata.shape != (experts,) or not in_range(metadata, 0, rows + 1) or bool((metadata.diff() < 0).any()):
         return False
-    if alignment == 1:
-        return int(metadata[-1]) == rows
     ends = torch.cat([metadata.new_zeros(1), metadata])
     starts = (ends[:-1] + alignment - 1) // alignment * alignment
     return bool(((metadata >= starts) | (metadata == ends[:-1])).all())

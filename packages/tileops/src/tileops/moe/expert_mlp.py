@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+import torch
 from torch import Tensor
 
+from tileops.moe.buffers import refuse_shared
 from tileops.moe.grouped_gemm import MoEGroupedGemmFwdOp
 from tileops.moe.layouts import ContiguousLayout, MaskedLayout
 from tileops.op.base import Op
@@ -20,13 +22,15 @@ class MoEExpertMLPFwdOp(Op):
     `[E, H, F]`; one dtype, float16 or bfloat16. layout_metadata: int32, what the layout says. Returns expert_input's
     shape and dtype. The activation's result is rounded to that dtype between the two products.
 
-    Rows that are no expert's are not written: they keep what `out` holds, and are zeros in a new tensor. `out` is
-    contiguous, of the output's shape and dtype, and is returned.
+    Rows that are no expert's are not written: they keep what `out` holds, and are zeros in a new tensor, but undefined
+    where `MoEGroupedGemmFwdOp` says so. `out` is contiguous, of the output's shape and dtype, shares no memory with the
+    inputs, and is returned.
 
     A composite of two `MoEGroupedGemmFwdOp`: it has no operator of its own, and compiled code holds theirs.
 
     Raises ParameterError or ParameterTypeError at construction, and ShapeError, DTypeError, DeviceError,
-    RuleError or ArgumentError on a call, before any kernel runs.
+    LayoutError, RuleError or ArgumentError on a call, before any kernel runs. In compiled code the second product alone
+    looks where `out` lies.
     """
 
     delegate_types: ClassVar[Mapping[str, type[Op]]] = {"gate_up": MoEGroupedGemmFwdOp, "down": MoEGroupedGemmFwdOp}
@@ -54,6 +58,9 @@ class MoEExpertMLPFwdOp(Op):
         out: Tensor | None = None,
     ) -> Tensor:
         """Run both products on checked inputs."""
+        if out is not None and not torch.compiler.is_compiling():
+            given = {"expert_input": expert_input, "w_gate_up": w_gate_up, "w_down": w_down}
+            refuse_shared(self, "out", out, **given, layout_metadata=layout_metadata)
         gate_up, down = self.delegate_for("gate_up", None), self.delegate_for("down", None)
         hidden = gate_up(expert_input, w_gate_up, layout_metadata)
         output: Tensor = down(hidden, w_down, layout_metadata, out=out)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from tileops.errors import LayoutError
+from tileops.moe.buffers import refuse_shared
 from tileops.moe.layouts import ContiguousLayout, ContiguousMetadata, MaskedLayout
 from tileops.op.base import Op
 from tileops_kernels.interface import KernelInterface
 from tileops_kernels.kernel import KernelType
-from tileops_kernels.memory import ACCESS_BYTES, share_memory
+from tileops_kernels.memory import ACCESS_BYTES
 from tileops_kernels.moe import GROUPED_GEMM, GROUPED_GEMM_KERNELS, GroupedGemmCall, GroupedGemmFwdInterface
 from tileops_kernels.moe.interfaces import RowLayout
 from tileops_kernels.products import FEW_ROWS
@@ -29,8 +29,9 @@ class MoEGroupedGemmFwdOp(Op):
     float32 and rounded once.
 
     Rows that are no expert's (padding, and beyond the count of a masked slab) are not written: they keep what `out`
-    holds, and are zeros in a new tensor. `out` is contiguous, of the output's shape and dtype, shares no memory with
-    the inputs, and is returned.
+    holds, and are zeros in a new tensor. Neither are rows that name expert E where each row names its own, and those
+    behind the last end of a tight layout; in a new tensor these are undefined. `out` is contiguous, of the output's
+    shape and dtype, shares no memory with the inputs, and is returned.
 
     layout: `ContiguousLayout` or `MaskedLayout` of `tileops.moe`. out_dtype: None, or torch.float32.
 
@@ -78,7 +79,7 @@ class MoEGroupedGemmFwdOp(Op):
         )
         a, b, layout_metadata = a.contiguous(), b.contiguous(), layout_metadata.contiguous()
         if out is not None:
-            _refuse_shared(out, a=a, b=b, layout_metadata=layout_metadata)
+            refuse_shared(self, "out", out, a=a, b=b, layout_metadata=layout_metadata)
             output = out
         elif self._has_padding or experts == 0:
             output = a.new_zeros((*a.shape[:-1], n), dtype=out_dtype)
@@ -88,15 +89,6 @@ class MoEGroupedGemmFwdOp(Op):
 
     if TYPE_CHECKING:
         __call__ = forward  # a call has forward's type
-
-
-def _refuse_shared(out: Tensor, **inputs: Tensor) -> None:
-    """Raise LayoutError where `out` shares memory with an input, which a kernel reads while it writes."""
-    for name, tensor in inputs.items():
-        if share_memory(out, tensor):
-            raise LayoutError(
-                f"MoEGroupedGemmFwdOp: out: expected memory of its own, received some of {name}; pass another buffer"
-            )
 
 
 def _rows_of(layout: ContiguousLayout | MaskedLayout) -> tuple[RowLayout, int]:

@@ -63,7 +63,7 @@ def run_call(op: Op, inputs: Sequence[Tensor | None], out: Tensor | None = None,
         seen = check_signature(op, inputs, out)  # 2: check
         record = seen.record
         binding = op._binding
-        if seen.writes_nothing:  # 3: nothing to write
+        if seen.writes_nothing and not op.collective:  # 3: nothing to write
             result = empty_result(record, inputs, out)
         elif body is not None:
             result = _run_body(op, frame, record, inputs, out, body)  # 4, 5 without a compile boundary
@@ -103,10 +103,10 @@ def _run_body(
     """Select and run, for an op without a compile boundary.
 
     On meta tensors no target is selected: the sub-ops of a composite answer, and where the op declares kernels of its
-    own, which run on no meta tensor, the signature does.
+    own, which run on no meta tensor, or computes together with other processes, the signature does.
     """
     binding, on_meta = op._binding, record.device is not None and record.device.type == "meta"
-    if on_meta and (op.kernel_types or not op.delegate_types):
+    if on_meta and (op.kernel_types or not op.delegate_types or op.collective):
         return empty_result(record, inputs, out)
     target = BUILTIN if on_meta else binding.target
     if target is None:

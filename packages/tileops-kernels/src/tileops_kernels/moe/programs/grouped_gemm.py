@@ -5,6 +5,7 @@ import tilelang.language as T  # noqa: N812
 from tileops_kernels.macros.cuda_products import (
     column_grid,
     column_of,
+    gate_tile,
     multiply_tile_pairs,
     multiply_tiles,
     operand_tile,
@@ -92,15 +93,6 @@ def grouped_gemm_tiles(dtype, out_dtype, activation, stream, n, k, vector, rows,
     shape = (rows, columns, depth)
 
     @T.macro
-    def activate(sums, others):
-        for i, j in T.Parallel(rows, columns):
-            if activation == "silu_and_mul":
-                sums[i, j] = sums[i, j] / (T.float32(1) + T.exp(-sums[i, j])) * others[i, j]
-            else:
-                tail = T.call_pure_extern("float32", "erfcf", sums[i, j] * T.float32(-0.7071067811865476))
-                sums[i, j] = sums[i, j] * T.float32(0.5) * tail * others[i, j]
-
-    @T.macro
     def write_rows(sums, D, row, column, last):
         for i, j in T.Parallel(rows, columns):
             if row + i < last and column + j < n:
@@ -128,7 +120,7 @@ def grouped_gemm_tiles(dtype, out_dtype, activation, stream, n, k, vector, rows,
                 others = T.alloc_fragment((rows, columns), "float32")
                 T.clear(others)
                 multiply_tile_pairs(A, B, a, b, c, sums, others, row, line, line + n, terms, shape, stages, stream)
-                activate(sums, others)
+                gate_tile(activation, sums, others, rows, columns)
             else:
                 multiply_tiles(A, B, a, b, sums, row, line, terms, False, True, shape, stages, stream)
             write_rows(sums, D, row, column, T.cast(S[2, tile], "int64"))

@@ -1,12 +1,16 @@
-"""The peers of the moe family: torch's grouped product, where the call is one that it takes."""
+"""The peers of the moe family: torch's products, sorts and gathers, and its grouped product where it takes the call."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
+from tileops.moe.epilogues import RoutingEpilogue, RoutingWeighting
 from tileops.moe.layouts import ContiguousLayout, ContiguousMetadata
 from tileops_testing.bench.peers import Peers
 from tileops_testing.cases import Case
@@ -29,4 +33,145 @@ def _grouped_gemm(case: Case, device: torch.device) -> Mapping[str, Callable[...
     return {"torch": product}
 
 
-PEERS: Mapping[str, Peers] = {"MoEGroupedGemmFwdOp": Peers(_grouped_gemm)}
+def _torch_and_inductor(function: Callable[..., object]) -> Mapping[str, Callable[..., object]]:
+    torch.compiler.reset()
+    return {"torch": function, "inductor": torch.compile(function, fullgraph=True)}
+
+
+def _fused_topk(case: Case, device: torch.device) -> Mapping[str, Callable[..., object]]:
+    """torch.topk of scores; of narrow logits, which are often equal, a stable sort, which alone goes by id then."""
+    del device
+    given: Any = case.parameters
+    top_k, sigmoid = given["top_k"], given.get("scoring_func") == "sigmoid"
+    renormalize = given.get("renormalize", False)
+    specs: Any = case.inputs(case.sizes)
+    narrow = specs["gating_output"].dtype != torch.float32
+
+    def choose(gating_output: Tensor, correction_bias: Tensor | None) -> tuple[Tensor, Tensor]:
+        logits = gating_output.float()
+        scores = logits.sigmoid() if sigmoid else logits.softmax(-1)
+        by = scores if correction_bias is None else scores + correction_bias
+        order = by.sort(dim=-1, descending=True, stable=True) if narrow else by.topk(top_k, -1)
+        ids = order.indices[:, :top_k]
+        weights = scores.gather(-1, ids)
+        return weights / weights.sum(-1, keepdim=True) if renormalize else weights, ids.int()
+
+    return _torch_and_inductor(choose)
+
+
+def _permute_align(case: Case, device: torch.device) -> Mapping[str, Callable[..., object]]:
+    """A stable sort by expert, and running sums of padded counts; all experts are here."""
+    del device
+    given: Any = case.parameters
+    experts, size = given["num_experts"], given.get("block_size", 64)
+
+    def align(topk_ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        pairs = topk_ids.numel()
+        sorted_ids, order = topk_ids.flatten().sort(stable=True)
+        every = torch.arange(experts, dtype=torch.int32, device=order.device)
+        ends = torch.searchsorted(sorted_ids, every, right=True)
+        counts = ends.diff(prepend=ends.new_zeros(1))
+        stops = ((counts + size - 1) // size * size).cumsum(0)
+        shift = stops - (counts + size - 1) // size * size - (ends - counts)
+        places = torch.arange(pairs, device=order.device) + shift[sorted_ids]
+        rows = pairs + (experts + 1) * (size - 1)
+        result = torch.full((rows,), pairs, dtype=torch.int32, device=order.device)
+        first = torch.arange(0, rows, size, device=order.device)
+        expert = torch.searchsorted(stops, first, right=True, out_int32=True)
+        return result.scatter_(0, places, order.int()), torch.where(first < stops[-1], expert, -1), stops[-1:].int()
+
+    return _torch_and_inductor(align)
+
+
+def _pre_permute(case: Case, device: torch.device) -> Mapping[str, Callable[..., object]]:
+    """A stable sort by expert, where all experts are here and rows need no padding."""
+    del device
+    given: Any = case.parameters
+    layout, experts = given["layout"], given["num_local_experts"]
+    if layout.alignment > 1:
+        return {}
+    ends = layout.metadata_kind == ContiguousMetadata.PHYSICAL_PSUM
+
+    def permute(hidden_states: Tensor, local_expert_ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        sorted_ids, order = local_expert_ids.flatten().sort(stable=True)
+        places = torch.arange(len(order), dtype=torch.int32, device=order.device)
+        inverse = torch.empty_like(places).scatter_(0, order, places)
+        every = torch.arange(experts, dtype=torch.int32, device=order.device)
+        metadata = torch.searchsorted(sorted_ids, every, right=True, out_int32=True) if ends else sorted_ids
+        return hidden_states[order // local_expert_ids.shape[1]], metadata, inverse
+
+    return _torch_and_inductor(permute)
+
+
+def _post_permute(case: Case, device: torch.device) -> Mapping[str, Callable[..., object]]:
+    """A gather of each token's rows and a sum over them, where every pair has a row."""
+    del device
+    given: Any = case.parameters
+    epilogue, out_dtype = given.get("epilogue") or RoutingEpilogue(), given.get("out_dtype")
+    specs: Any = case.inputs(case.sizes)
+    rows, pairs = specs["expert_output"].shape[:-1], specs["inverse_indices"].shape[0]
+    if pairs > math.prod(rows):
+        return {}
+    weighted = epilogue.weighting == RoutingWeighting.WEIGHTED
+
+    def add_up(expert_output: Tensor, topk_weights: Tensor, inverse_indices: Tensor) -> Tensor:
+        chosen = expert_output.flatten(0, -2)[inverse_indices].unflatten(0, topk_weights.shape).float()
+        total = (chosen * topk_weights[..., None] if weighted else chosen).sum(1)
+        scaled: Tensor = total * epilogue.scale
+        return scaled.to(out_dtype or expert_output.dtype)
+
+    return _torch_and_inductor(add_up)
+
+
+def _gated(product: Tensor) -> Tensor:
+    gate, up = product.chunk(2, -1)
+    return functional.silu(gate) * up
+
+
+def _shared_expert_mlp(case: Case, device: torch.device) -> Mapping[str, Callable[..., object]]:
+    del case, device
+
+    def mlp(hidden_states: Tensor, w_gate_up: Tensor, w_down: Tensor) -> Tensor:
+        return _gated(hidden_states @ w_gate_up.T) @ w_down.T
+
+    return {"torch": mlp}
+
+
+def _indexed_expert_mlp(case: Case, device: torch.device) -> Mapping[str, Callable[..., object]]:
+    """Weights gathered for each token and multiplied in batches; on CUDA also tokens sorted into grouped products."""
+    scale = case.parameters.get("routed_scaling_factor", 1.0)
+    if not isinstance(scale, float):
+        raise TypeError(f"routed_scaling_factor: expected a float, received {scale!r}")
+
+    def gathered(
+        output: Tensor, hidden_states: Tensor, w_gate_up: Tensor, w_down: Tensor, weights: Tensor, ids: Tensor
+    ) -> None:
+        for token in range(ids.shape[0]):
+            hidden = _gated(w_gate_up[ids[token]] @ hidden_states[token])
+            results = (w_down[ids[token]] @ hidden[..., None])[..., 0]
+            output[token] = scale * (weights[token, :, None] * results).sum(0)
+
+    def grouped(
+        output: Tensor, hidden_states: Tensor, w_gate_up: Tensor, w_down: Tensor, weights: Tensor, ids: Tensor
+    ) -> None:
+        order = ids.flatten().argsort(stable=True)
+        tokens = order // ids.shape[1]
+        ends = torch.searchsorted(ids.flatten()[order], torch.arange(w_down.shape[0], device=ids.device), right=True)
+        ends = ends.int()
+        product = torch._grouped_mm(hidden_states[tokens], w_gate_up.transpose(-1, -2), offs=ends)  # noqa: SLF001
+        results = torch._grouped_mm(_gated(product), w_down.transpose(-1, -2), offs=ends)  # noqa: SLF001
+        weighted = weights.flatten()[order][:, None] * results
+        output.copy_(scale * torch.zeros_like(output, dtype=torch.float32).index_add_(0, tokens, weighted))
+
+    return {"torch": gathered, "grouped": grouped} if device.type == "cuda" else {"torch": gathered}
+
+
+PEERS: Mapping[str, Peers] = {
+    "FusedTopKFwdOp": Peers(_fused_topk),
+    "MoEGroupedGemmFwdOp": Peers(_grouped_gemm),
+    "MoEPermuteAlignFwdOp": Peers(_permute_align),
+    "MoEPrePermuteFwdOp": Peers(_pre_permute),
+    "MoEPostPermuteFwdOp": Peers(_post_permute),
+    "SharedExpertMLPFwdOp": Peers(_shared_expert_mlp),
+    "IndexedExpertMLPFwdOp": Peers(_indexed_expert_mlp),
+}

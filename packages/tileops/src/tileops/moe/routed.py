@@ -1,0 +1,121 @@
+"""What the fused mixtures share: routing, the experts that were injected or built, and the way to them and back."""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from tileops.errors import ParameterError, ShapeError
+from tileops.moe.fused_experts import FusedMoEExpertsFwdOp
+from tileops.moe.prepare_finalize import LocalPrepareFinalize, PrepareFinalize
+from tileops.op.base import Op
+
+Activation = Literal["silu_and_mul", "gelu_and_mul"]
+Scoring = Literal["softmax", "sigmoid"]
+Value = TypeVar("Value")
+
+
+class Experts(Protocol):
+    """What computes the experts of a fused mixture: an op, or an object that calls none.
+
+    `activation` is what it does with gates. What is no `FusedMoEExpertsFwdOp` is given weights that are not scaled.
+    """
+
+    @property
+    def activation(self) -> Activation:
+        """The activation of its experts."""
+        ...
+
+    def __call__(
+        self,
+        output: Tensor,
+        hidden_states: Tensor,
+        w_gate_up: Tensor,
+        w_down: Tensor,
+        topk_weights: Tensor,
+        topk_ids: Tensor,
+        /,
+    ) -> None:
+        """Write the weighted sums of the experts' results into `output`, as `FusedMoEExpertsFwdOp` does."""
+        ...
+
+
+class RoutedOp(Op):
+    """Base of the fused mixtures: the parameters of routing, settled from what is injected, and the routed part."""
+
+    injected_parameters = ("prepare_finalize", "experts", "num_experts")
+
+    top_k: int
+    scoring_func: Scoring
+    renormalize: bool
+    routed_scaling_factor: float
+    activation: Activation
+    ep_size: int
+    prepare_finalize: PrepareFinalize
+    experts: Experts | None
+
+    def __init__(
+        self,
+        prepare_finalize: PrepareFinalize | None,
+        experts: Experts | None,
+        num_experts: int | None,
+        *,
+        target: str | None = None,
+    ) -> None:
+        self.prepare_finalize = way = prepare_finalize or LocalPrepareFinalize()
+        self.experts = experts
+        self.ep_size = self._settled("ep_size", self.ep_size, 1, way.ep_size, "prepare_finalize")
+        self.collective = self.ep_size > 1
+        if experts is not None:
+            factor = experts.routed_scaling_factor if isinstance(experts, FusedMoEExpertsFwdOp) else 1.0
+            self.activation = self._settled(
+                "activation", self.activation, "silu_and_mul", experts.activation, "experts"
+            )
+            self.routed_scaling_factor = self._settled(
+                "routed_scaling_factor", self.routed_scaling_factor, 1.0, factor, "experts"
+            )
+        super().__init__(target=target)
+        routing = {"top_k": self.top_k, "scoring_func": self.scoring_func, "renormalize": self.renormalize}
+        self.delegate_for("topk", None, **routing)
+        if experts is None or isinstance(experts, Op):
+            self.delegate_for(
+                "experts",
+                None,
+                experts,
+                routed_scaling_factor=self.routed_scaling_factor,
+                activation=self.activation,
+                num_experts=None if num_experts is None else num_experts // self.ep_size,
+            )
+
+    def _settled(self, name: str, given: Value, default: Value, decided: Value, by: str) -> Value:
+        if given not in (default, decided):
+            raise ParameterError(
+                f"{type(self).__name__}: {name}: expected {decided!r}, which {by} decides, received {given!r}; "
+                f"leave it out, or give {by} the same"
+            )
+        return decided
+
+    def _routed(
+        self,
+        hidden_states: Tensor,
+        gating_output: Tensor,
+        w_gate_up: Tensor,
+        w_down: Tensor,
+        correction_bias: Tensor | None,
+    ) -> Tensor:
+        """Route the tokens, bring them to their experts, and bring the weighted sums back."""
+        way = self.prepare_finalize
+        if way.num_experts is not None and way.num_experts != gating_output.shape[1]:
+            raise ShapeError(
+                f"{type(self).__name__}: gating_output: expected {way.num_experts} columns, the experts of "
+                f"prepare_finalize, received {gating_output.shape[1]}; construct both for the same experts"
+            )
+        weights, ids = self.delegate_for("topk", None)(gating_output, correction_bias)
+        sent = way.prepare(hidden_states, weights, ids)
+        output = torch.empty_like(sent.hidden_states, memory_format=torch.contiguous_format)
+        injected = self.experts
+        experts = self.delegate_for("experts", None) if injected is None or isinstance(injected, Op) else injected
+        experts(output, sent.hidden_states, w_gate_up, w_down, sent.topk_weights, sent.topk_ids)
+        return way.finalize(output, sent)
