@@ -2,6 +2,8 @@
 
 import tilelang.language as T  # noqa: N812
 
+from tileops_kernels.macros.cuda_products import column_grid, column_of
+
 
 def copy_rows(dtype, vector, threads):
     """Y[V[t * top_k + k]] = X[t] for each token t and k below top_k; parameters X, V (n,), Y, top_k.
@@ -18,8 +20,8 @@ def copy_rows(dtype, vector, threads):
         Y: T.Tensor[(rows, vectors, vector), dtype],
         top_k: T.int32,
     ):
-        with T.Kernel(tokens, T.ceildiv(vectors, threads), threads=threads) as (token, part):
-            j = T.cast(part, "int64") * threads + T.get_thread_binding(0)
+        with T.Kernel(tokens, *column_grid(vectors, threads), threads=threads) as (token, near, far):
+            j = column_of(near, far, threads) + T.get_thread_binding(0)
             x = T.alloc_local((vector,), dtype)
             row = T.alloc_local((1,), "int32")
             if j < vectors:
@@ -46,8 +48,8 @@ def sum_rows(dtype, out_dtype, weighted, vector, threads, ahead):
 
     @T.macro
     def body(X, W, V, Y, scale):
-        with T.Kernel(tokens, T.ceildiv(vectors, threads), threads=threads) as (token, part):
-            j = T.cast(part, "int64") * threads + T.get_thread_binding(0)
+        with T.Kernel(tokens, *column_grid(vectors, threads), threads=threads) as (token, near, far):
+            j = column_of(near, far, threads) + T.get_thread_binding(0)
             x = T.alloc_local((ahead, vector), dtype)
             y = T.alloc_local((vector,), out_dtype)
             total = T.alloc_local((vector,), "float32")
