@@ -13,9 +13,10 @@ from op_example import example_of, output_of
 from op_results import support_of, times_of
 from tables import code, in_words, table
 
-from tileops.manifest import registry
+from tileops.manifest import registry, workloads
 from tileops.manifest.primitives import show_dtype, show_shape
 from tileops.manifest.rowsolving import TensorCase
+from tileops.op.records import cost_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -207,7 +208,7 @@ def _workloads(entry: OpEntry, op: type[Op], data: Path) -> Iterator[str]:
     headings = ["case", "inputs", *times.headings, "MFLOP", "MB", "FLOP/byte"]
     rows = []
     for case in registry.cases(entry.name):  # type: ignore[arg-type]
-        flops, traffic = _cost(op, case)
+        flops, traffic = _cost(entry, op, case)
         rows.append(
             [
                 case.id,
@@ -224,8 +225,8 @@ def _workloads(entry: OpEntry, op: type[Op], data: Path) -> Iterator[str]:
     yield table(headings, rows, name="measures")
 
 
-def _cost(op: type[Op], case: WorkloadCase) -> tuple[int, int]:
-    """Return the flops and bytes of a case, from a call on meta tensors."""
+def _cost(entry: OpEntry, op: type[Op], case: WorkloadCase) -> tuple[int, int]:
+    """Return the flops and bytes of a case, from a call on meta tensors and the contents of its metadata."""
     construct: Callable[..., Op] = op
     parameters = {
         name: torch.ones(value.shape, dtype=value.dtype) if isinstance(value, TensorCase) else value
@@ -239,7 +240,8 @@ def _cost(op: type[Op], case: WorkloadCase) -> tuple[int, int]:
         for tensor in case.tensors.values()
     ]
     instance(*tensors)
-    cost = instance.eval_roofline()
+    contents = workloads.metadata(entry, case)
+    cost = cost_of(instance.last_call.observing(contents) if contents else instance.last_call)
     return cost.flops, cost.bytes
 
 
