@@ -32,6 +32,8 @@ def example_of(entry: OpEntry) -> str:
     ]
     tensors = {name: tensor for name, tensor in case.tensors.items() if tensor is not None}
     outputs = ", ".join(tensor.name for tensor in entry.signature.outputs)
+    written = [tensor for tensor in entry.signature.inputs if tensor.mutated]
+    call = f"op({', '.join(_arguments(case))})"
     lines = [
         "import torch",
         f"from tileops.{entry.family} import {', '.join(sorted(names))}",
@@ -39,8 +41,8 @@ def example_of(entry: OpEntry) -> str:
         "torch.manual_seed(0)",
         *(f"{name} = {_made(name, tensor, contents.get(name))}" for name, tensor in tensors.items()),
         f"op = {entry.name}({', '.join(_parameters(entry, case))})",
-        f"{outputs} = op({', '.join(_arguments(case))})",
-        *(_shown(tensor) for tensor in entry.signature.outputs),
+        f"{outputs} = {call}" if outputs else call,
+        *(_shown(tensor) for tensor in (entry.signature.outputs or written)),
     ]
     return "\n".join(lines) + "\n"
 

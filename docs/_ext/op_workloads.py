@@ -10,9 +10,10 @@ from op_plot import Point, plot_of
 from op_results import Timed, Times, times_of
 from tables import table
 
-from tileops.manifest import registry
+from tileops.manifest import registry, workloads
 from tileops.manifest.primitives import show_dtype, show_shape
 from tileops.manifest.rowsolving import TensorCase
+from tileops.op.records import cost_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -55,7 +56,7 @@ def workloads_of(entry: OpEntry, op: type[Op]) -> Iterator[str]:
     card = CARDS[CARD]
     rows = []
     for case in registry.cases(entry.name):  # type: ignore[arg-type]
-        work = work_of(op, case)
+        work = work_of(entry, op, case)
         memory, arithmetic = work.bytes / card.copy, card.arithmetic(work)
         bound = "memory" if memory >= arithmetic else "arithmetic"
         cost = [_rounded(work.flops / 1e6), _rounded(work.bytes / 1e6), f"{work.flops / work.bytes:.2f}"]
@@ -72,7 +73,7 @@ def measurements_of(entry: OpEntry, op: type[Op], data: Path) -> Iterator[str]:
     runs = times_of(entry.name, data)
     if not any(times.device.endswith("(CUDA)") for times in runs):
         yield ":::{note}\nNot measured on a CUDA device yet: no times of this op there are committed.\n:::"
-    works = {case.id: work_of(op, case) for case in registry.cases(entry.name)} if runs else {}  # type: ignore[arg-type]
+    works = {case.id: work_of(entry, op, case) for case in registry.cases(entry.name)} if runs else {}  # type: ignore[arg-type]
     for times in runs:
         yield from _measured(times, works)
 
@@ -111,8 +112,8 @@ def _row(timed: Timed, least: float) -> list[str]:
     ]
 
 
-def work_of(op: type[Op], case: WorkloadCase) -> Work:
-    """Return the least work of a case, from a call on meta tensors."""
+def work_of(entry: OpEntry, op: type[Op], case: WorkloadCase) -> Work:
+    """Return the least work of a case, from a call on meta tensors and the contents of its metadata."""
     construct: Callable[..., Op] = op
     parameters = {
         name: torch.ones(value.shape, dtype=value.dtype) if isinstance(value, TensorCase) else value
@@ -126,7 +127,8 @@ def work_of(op: type[Op], case: WorkloadCase) -> Work:
         for tensor in case.tensors.values()
     ]
     instance(*tensors)
-    cost = instance.eval_roofline()
+    contents = workloads.metadata(entry, case)
+    cost = cost_of(instance.last_call.observing(contents) if contents else instance.last_call)
     floats = [found.dtype.itemsize for found in tensors if found is not None and found.dtype.is_floating_point]
     return Work(cost.flops, cost.bytes, max(floats, default=4) <= 2)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from tileops_kernels.build.program import Program
 from tileops_kernels.calls import CallSpec
 from tileops_kernels.devices import STATED_FACTS, DeviceFacts
 from tileops_kernels.kernel import KernelType
+from tileops_kernels.products import ProductCall
 from tileops_testing.cases import Case
 from tileops_testing.catalog import implemented_ops
 from tileops_testing.workload_cases import cases_of
@@ -79,7 +81,7 @@ def targets() -> list[Target]:
                 continue
             interface, call = asked
             for key, kernel_type in op.kernel_table(interface).types.items():
-                for program, arch in _programs(kernel_type, call):
+                for program, arch in chain.from_iterable(_programs(kernel_type, one) for one in _as_large(call)):
                     target = Target(op_class.__name__, key, arch, str(_dtype(case)), program)
                     found.setdefault((key, arch, program), target)
     return list(found.values())
@@ -113,6 +115,13 @@ def _programs(kernel_type: KernelType, call: CallSpec) -> Iterator[tuple[Program
         if kernel_type.refusal(placed) is None:
             kernel = kernel_type(placed)  # its factory may put tables on the device
             yield from ((program, arch) for program in kernel.programs())
+
+
+def _as_large(call: CallSpec) -> Iterator[CallSpec]:
+    """Yield the call of a small case, and of a product also that of one with as few tiles and many terms."""
+    yield call
+    if isinstance(call, ProductCall):
+        yield replace(call, shared=True)
 
 
 def _dtype(case: Case) -> torch.dtype:

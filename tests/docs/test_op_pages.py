@@ -64,6 +64,15 @@ def test_the_example_shows_what_it_printed(page: Page) -> None:
     assert f"{call}```\n\n```text\n(1, 4096) tensor([" in example
 
 
+def test_an_op_without_outputs_shows_what_it_wrote() -> None:
+    """The example of an op that gives nothing prints the tensor that it writes; its cost follows from the ids."""
+    page = page_of("IndexedExpertMLPFwdOp", Path("nowhere"))
+    example = text_of(page, "Example")
+    assert "\nop(output, hidden_states, w_gate_up, w_down, topk_weights, topk_ids)\nprint(output)\n```" in example
+    assert "```text\ntensor([[" in example
+    assert "qwen3-235b-1-bfloat16" in text_of(page, "Workloads")
+
+
 def test_the_signature_types_every_name(page: Page) -> None:
     """Each parameter, input and output has a row, and the accepted dtypes are said in words."""
     signature = text_of(page, "Signature")

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.kernels.gemm_calls import ADA, AMPERE, CPU, GPU, HOPPER, cpu_call, gemm_call
 from tests.kernels.placing import misplaced
 from tileops_kernels.build import cpu, cuda
 from tileops_kernels.build.launcher import CPUFunction
@@ -23,46 +24,15 @@ from tileops_kernels.gemm.gemm import (
     GemmCUDAKernel,
     GemmDotsKernel,
     GemmKernel,
+    GemmPartsKernel,
     GemmTMAKernel,
     async_settings,
     general_settings,
     tma_settings,
 )
-from tileops_kernels.products import DotSettings, ProductSettings
+from tileops_kernels.products import ProductSettings
 
-AMPERE = DeviceFacts(arch=80, sm_count=108, smem_budget=166912)
-ADA = DeviceFacts(arch=89, sm_count=142, smem_budget=101376)
-HOPPER = DeviceFacts(arch=90, sm_count=132, smem_budget=232448)
-CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 CUDA_TYPES = (GemmTMAKernel, GemmAsyncKernel, GemmKernel)
-
-
-def gemm_call(
-    n: int = 256,
-    k: int = 512,
-    *,
-    trans_a: bool = False,
-    trans_b: bool = True,
-    few_rows: bool = False,
-    dtype: torch.dtype = torch.float16,
-    facts: DeviceFacts | None = HOPPER,
-    device: torch.device = GPU,
-) -> GemmCall:
-    return GemmCall(
-        device=device,
-        n=n,
-        k=k,
-        trans_a=trans_a,
-        trans_b=trans_b,
-        few_rows=few_rows,
-        vectors=n % 8 == 0 and k % 8 == 0,
-        dtype=dtype,
-        facts=facts,
-    )
-
-
-def cpu_call(dtype: torch.dtype = torch.float16, *, trans_a: bool = False, trans_b: bool = True) -> GemmCall:
-    return gemm_call(dtype=dtype, trans_a=trans_a, trans_b=trans_b, facts=None, device=CPU)
 
 
 @pytest.mark.parametrize(
@@ -86,34 +56,6 @@ def test_selection_on_cuda(call: GemmCall, expected: str) -> None:
     for few_rows in (False, True):
         for dtype in (torch.float16, torch.bfloat16):
             assert gemm_kernels().key_for(replace(call, few_rows=few_rows, dtype=dtype)) == expected
-
-
-@pytest.mark.parametrize("facts", [HOPPER, ADA, AMPERE])
-def test_a_handful_of_rows(facts: DeviceFacts) -> None:
-    """Up to eight rows are multiplied in registers where weights are stored by rows, whole accesses or not."""
-    for n, k in ((256, 512), (257, 511), (1 << 16, 1 << 16)):
-        call = replace(gemm_call(n, k, few_rows=True, facts=facts), handful=True)
-        assert gemm_kernels().key_for(call) == "gemm_dots"
-        for stored in (replace(call, trans_b=False), replace(call, trans_a=True)):
-            assert gemm_kernels().key_for(stored) != "gemm_dots"
-    assert GemmDotsKernel.refusal(gemm_call()) == "serves up to 8 rows, and there are more"
-    assert GemmDotsKernel.refusal(replace(gemm_call(trans_b=False), handful=True)) == (
-        "reads rows of both operands, not trans_a=False and trans_b=False"
-    )
-
-
-def test_a_handful_of_rows_has_two_entries() -> None:
-    """Rows of whole accesses are read 16 bytes at a time, others an element at a time; extents change nothing else."""
-    whole, others = (replace(gemm_call(k=k), handful=True) for k in (512, 511))
-    assert GemmDotsKernel(whole).settings == DotSettings(vector=8, unroll=4, group=8, threads=256)
-    assert GemmDotsKernel(others).settings == DotSettings(vector=1, unroll=16, group=8, threads=256)
-    for call, same in ((whole, replace(whole, n=3, k=8, vectors=False)), (others, replace(others, n=3, k=7))):
-        kernel = GemmDotsKernel(call)
-        assert GemmDotsKernel.entry_for(same)[0] == GemmDotsKernel.entry_for(call)[0]
-        assert GemmDotsKernel(same).programs() == kernel.programs()
-        assert dict(kernel.config()) == asdict(kernel.settings)
-        assert kernel.config().items() <= dict(kernel.programs()[0].arguments).items()
-    assert GemmDotsKernel.entry_for(whole)[0] != GemmDotsKernel.entry_for(others)[0]
 
 
 def test_selection_on_cpu() -> None:
@@ -150,6 +92,7 @@ def test_every_kernel_type_is_registered() -> None:
         "gemm": GemmKernel,
         "gemm_async": GemmAsyncKernel,
         "gemm_tma": GemmTMAKernel,
+        "gemm_parts": GemmPartsKernel,
         "gemm_dots": GemmDotsKernel,
         "gemm_cpu": GemmCPUKernel,
     }
@@ -258,7 +201,9 @@ def test_cpu_entries_do_not_depend_on_threads_and_extents() -> None:
     """A CPU entry serves every extent, whatever number of threads torch has."""
     call = replace(cpu_call(), facts=DeviceFacts(arch=0, sm_count=2, smem_budget=0))
     identity = GemmCPUKernel.entry_for(call)[0]
-    other = replace(call, n=7, k=3, few_rows=True, handful=True, vectors=False, facts=DeviceFacts(0, 64, 0))
+    other = replace(
+        call, n=7, k=3, few_rows=True, handful=True, shared=True, vectors=False, facts=DeviceFacts(0, 64, 0)
+    )
     assert GemmCPUKernel.entry_for(other)[0] == identity
     assert GemmCPUKernel.entry_for(cpu_call(torch.bfloat16))[0] != identity
     assert GemmCPUKernel.entry_for(cpu_call(trans_b=False))[0] != identity

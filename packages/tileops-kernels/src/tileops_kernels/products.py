@@ -27,6 +27,9 @@ FEW_ROWS = 64
 HANDFUL = 8
 """Rows that are multiplied in registers while rows of weights are read once."""
 
+FEW_TILES, MANY_TERMS = 64, 2048
+"""Tiles of 128 x 128 that leave half of a large device idle, and terms that are worth a second pass over their sums."""
+
 DTYPES: Mapping[torch.dtype, str] = {torch.float16: "float16", torch.bfloat16: "bfloat16"}
 """The dtypes of operands that every product serves, with TileLang's names for them."""
 
@@ -38,15 +41,16 @@ _WIDE = 2**31
 class ProductCall(CallSpec):
     """A product of rows with `k` terms, giving rows with `n` columns.
 
-    `few_rows` says that a tile of FEW_ROWS rows suffices, `handful` that there are no more than HANDFUL, `vectors` that
-    the stored rows of all that a program fetches or stores 16 bytes at a time are whole accesses, `dtype` is that of
-    the operands.
+    `few_rows` says that a tile of FEW_ROWS rows suffices, `handful` that there are no more than HANDFUL, `shared` that
+    the tiles are so few and the terms so many that blocks should share the terms of a tile, `vectors` that the stored
+    rows of all that a program fetches or stores 16 bytes at a time are whole accesses, `dtype` is that of the operands.
     """
 
     n: int
     k: int
     few_rows: bool
     handful: bool = False
+    shared: bool = False
     vectors: bool
     dtype: torch.dtype
 
@@ -149,7 +153,7 @@ class AsyncProduct(CUDAProduct[ProductCallT]):
     @classmethod
     def entry_for(cls, call: ProductCallT) -> tuple[Hashable, Callable[[], Kernel[ProductCallT]]]:
         """One entry for all numbers of rows that take the same tiles."""
-        return replace(call, handful=False), partial(cls, call)
+        return replace(call, handful=False, shared=False), partial(cls, call)
 
     @classmethod
     @abstractmethod
@@ -230,4 +234,4 @@ def _vector_refusal(call: ProductCall) -> str | None:
 
 def _any_extents(call: ProductCallT) -> ProductCallT:
     """The identity of an entry into which no extent is compiled."""
-    return replace(call, facts=None, n=0, k=0, handful=False, vectors=False)
+    return replace(call, facts=None, n=0, k=0, handful=False, shared=False, vectors=False)

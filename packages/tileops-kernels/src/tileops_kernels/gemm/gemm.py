@@ -1,4 +1,4 @@
-"""Kernel types of the matrix product: four on CUDA, by how operands reach the chip, and one on CPU."""
+"""Kernel types of the matrix product: five on CUDA, by how operands reach the chip, and one on CPU."""
 
 from __future__ import annotations
 
@@ -40,6 +40,19 @@ def tma_settings(call: GemmCall) -> ProductSettings:
     if call.few_rows:
         return ProductSettings(rows=64, columns=128, depth=64, stages=4, threads=128)
     return ProductSettings(rows=128, columns=256, depth=64, stages=3, threads=256)
+
+
+def parts_settings(call: GemmCall) -> ProductSettings:
+    """Tiles for Hopper where blocks share terms: wide enough that rows are not fetched too often."""
+    if call.few_rows:
+        return ProductSettings(rows=64, columns=128, depth=64, stages=4, threads=128)
+    return ProductSettings(rows=128, columns=128, depth=64, stages=4, threads=256)
+
+
+def parts_of(tiles: int, steps: int, blocks: int) -> tuple[int, int]:
+    """Into how many parts the `steps` of each tile are divided, and how many each has: `blocks` in all, 4 at least."""
+    each = max(-(-steps // max(blocks // tiles, 1)), min(steps, 4))
+    return -(-steps // each), each
 
 
 def async_settings(call: GemmCall) -> ProductSettings:
@@ -108,6 +121,70 @@ class GemmTMAKernel(GemmCUDAKernel, TMAProduct[GemmCall]):
         self.settings = tma_settings(call)
 
 
+class GemmPartsKernel(TMAProduct[GemmCall], GemmFwdInterface):
+    """Product of few tiles on Hopper: blocks share the terms of a tile, and a second launch adds what they found."""
+
+    preferred_over: ClassVar[frozenset[str]] = frozenset({"gemm_async", "gemm_tma"})
+
+    def __init__(self, call: GemmCall) -> None:
+        super().__init__(call)
+        self.settings = parts_settings(call)
+        self._run: tuple[cuda.CUDAFunction, cuda.CUDAFunction] | None = None
+
+    @classmethod
+    def refusal(cls, call: GemmCall) -> str | None:
+        """None for few tiles of many terms, in rows of whole accesses."""
+        reason = super().refusal(call)
+        if reason is None and not call.shared:
+            reason = "divides the terms of few tiles, and here the tiles are enough or the terms are few"
+        return reason
+
+    def programs(self) -> Sequence[Program]:
+        """The program of the parts, and that which adds them."""
+        vector = ACCESS_BYTES // torch.float32.itemsize
+        dtype = DTYPES[self.call.dtype]
+        return self.program(), Program.of(_CUDA_PROGRAMS, "gemm_sums", dtype=dtype, vector=vector, threads=128)
+
+    def program_for(self, stream: str, *, vector: int, n: int = 0, k: int = 0) -> Program:
+        """The program of the parts, into which no extent is compiled."""
+        del n, k
+        return Program.of(
+            _CUDA_PROGRAMS,
+            "gemm_parts",
+            dtype=DTYPES[self.call.dtype],
+            trans_a=self.call.trans_a,
+            trans_b=self.call.trans_b,
+            stream=stream,
+            vector=vector,
+            **asdict(self.settings),
+        )
+
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        """See `GemmFwdInterface.forward`."""
+        m, n, k = _extents(self.call, a, b)
+        d = a.new_empty((m, n))
+        if d.numel() == 0:
+            return d
+        if k == 0:
+            return d.zero_()
+        tile = self.settings
+        tiles = -(-m // tile.rows) * -(-n // tile.columns)
+        parts, steps = parts_of(tiles, -(-k // tile.depth), self.call.sm_count)
+        with torch.cuda.device(a.device):
+            multiply, add = self._run or self._load()
+            found = a.new_empty((parts, m, n), dtype=torch.float32).as_strided((parts, m, n), (m * n, n, 1))
+            multiply(aligned_matrix(a, *a.shape), aligned_matrix(b, *b.shape), found, steps * tile.depth)
+            add(found.as_strided((parts, m * n), (m * n, 1)), d.as_strided((m * n,), (1,)))
+        return d
+
+    def _load(self) -> tuple[cuda.CUDAFunction, cuda.CUDAFunction]:
+        """The programs, built by the first call that launches them."""
+        load = partial(cuda.load, arch=self.call.arch, owner=f"{type(self).__name__} for {self.call}")
+        multiply, add = self.programs()
+        self._run = load(multiply), load(add)
+        return self._run
+
+
 class GemmAsyncKernel(GemmCUDAKernel, AsyncProduct[GemmCall]):
     """Matrix product whose tiles are fetched by asynchronous copies; columns and terms are compiled in."""
 
@@ -140,7 +217,7 @@ class GemmKernel(GemmCUDAKernel, GeneralProduct[GemmCall]):
 class GemmDotsKernel(Product[GemmCall], GemmFwdInterface):
     """Product of a handful of rows with weights stored by rows, which warps read once and multiply in registers."""
 
-    preferred_over: ClassVar[frozenset[str]] = frozenset({"gemm_async", "gemm_tma"})
+    preferred_over: ClassVar[frozenset[str]] = frozenset({"gemm_async", "gemm_parts", "gemm_tma"})
 
     def __init__(self, call: GemmCall) -> None:
         super().__init__(call)
@@ -160,7 +237,7 @@ class GemmDotsKernel(Product[GemmCall], GemmFwdInterface):
     @classmethod
     def entry_for(cls, call: GemmCall) -> tuple[Hashable, Callable[[], Kernel[GemmCall]]]:
         """One entry for all extents, or two: for rows of whole accesses and for others."""
-        return replace(call, facts=None, n=0, k=0, vectors=_whole_terms(call)), partial(cls, call)
+        return replace(call, facts=None, n=0, k=0, shared=False, vectors=_whole_terms(call)), partial(cls, call)
 
     def config(self) -> Mapping[str, object]:
         """The launch settings."""
@@ -237,6 +314,7 @@ GEMM_KERNELS: Mapping[str, KernelType] = {
     "gemm": GemmKernel,
     "gemm_async": GemmAsyncKernel,
     "gemm_tma": GemmTMAKernel,
+    "gemm_parts": GemmPartsKernel,
     "gemm_dots": GemmDotsKernel,
     "gemm_cpu": GemmCPUKernel,
 }

@@ -52,28 +52,28 @@ def _fetch_stage(A, target, stage, line, term, extent, depth, depth_first):
 
 
 @T.macro
-def multiply_tiles(A, B, a, b, sums, row, column, k, trans_a, trans_b, shape, stages, stream):
-    """Sums += A[row :, :] B[:, column :] over k terms, in tiles of `shape`, (rows, columns, depth).
+def multiply_tiles(A, B, a, b, sums, row, column, k, trans_a, trans_b, shape, stages, stream, first=0):
+    """Sums += A[row :, :] B[:, column :] over k terms from `first` on, in tiles of `shape`, (rows, columns, depth).
 
     A is stored (m, k), or (k, m) if trans_a; B (k, n), or (n, k) if trans_b. a and b are made by operand_tile.
     """
     steps = T.cast(T.ceildiv(k, shape[2]), "int32")
     if stream == "async":
         for stage in T.unroll(stages - 1):
-            _fetch_stage(A, a, stage, row, stage * shape[2], shape[0], shape[2], trans_a)
-            _fetch_stage(B, b, stage, column, stage * shape[2], shape[1], shape[2], not trans_b)
+            _fetch_stage(A, a, stage, row, first + stage * shape[2], shape[0], shape[2], trans_a)
+            _fetch_stage(B, b, stage, column, first + stage * shape[2], shape[1], shape[2], not trans_b)
         for step in T.serial(steps):
             ahead = step + stages - 1
-            _fetch_stage(A, a, ahead % stages, row, ahead * shape[2], shape[0], shape[2], trans_a)
-            _fetch_stage(B, b, ahead % stages, column, ahead * shape[2], shape[1], shape[2], not trans_b)
+            _fetch_stage(A, a, ahead % stages, row, first + ahead * shape[2], shape[0], shape[2], trans_a)
+            _fetch_stage(B, b, ahead % stages, column, first + ahead * shape[2], shape[1], shape[2], not trans_b)
             T.ptx_wait_group(2 * (stages - 1))
             T.sync_threads()
             T.gemm(a[step % stages, :, :], b[step % stages, :, :], sums, transpose_A=trans_a, transpose_B=trans_b)
             T.sync_threads()
     else:
         for step in T.Pipelined(steps, num_stages=stages):
-            _fetch(A, a, row, step * shape[2], trans_a, stream)
-            _fetch(B, b, column, step * shape[2], not trans_b, stream)
+            _fetch(A, a, row, first + step * shape[2], trans_a, stream)
+            _fetch(B, b, column, first + step * shape[2], not trans_b, stream)
             T.gemm(a, b, sums, transpose_A=trans_a, transpose_B=trans_b)
 
 
@@ -158,3 +158,63 @@ def product_tiles(
             T.copy(sums, D[row, column])
 
     return tiles
+
+
+def product_parts(dtype, trans_a, trans_b, stream, vector, rows, columns, depth, stages, threads):
+    """The program P[s] = part s of A B, for a product of few tiles; parameters A, B, P (parts, m, n) float32, each.
+
+    As product_tiles, but blocks share the terms of a tile: part s has the terms from s * each on, `each` of them or as
+    many as there are. `each` is a multiple of `depth`.
+    """
+    parts = T.dynamic("parts", "int32")
+    m, n, k = T.dynamic("m", "int64"), T.dynamic("n", "int64"), T.dynamic("k", "int64")
+    shape = (rows, columns, depth)
+
+    @T.prim_func
+    def tiles(
+        A: T.Tensor[((k, m) if trans_a else (m, k)), dtype],
+        B: T.Tensor[((n, k) if trans_b else (k, n)), dtype],
+        P: T.Tensor[(parts, m, n), "float32"],
+        each: T.int32,
+    ):
+        with T.Kernel(T.ceildiv(m, rows) * parts, *column_grid(n, columns), threads=threads) as (index, near, far):
+            T.assume((m if trans_a else k) % vector == 0)
+            T.assume((k if trans_b else n) % vector == 0)
+            T.assume(n % vector == 0)
+            a = operand_tile(rows, depth, stages, stream, trans_a, dtype)
+            b = operand_tile(columns, depth, stages, stream, not trans_b, dtype)
+            sums = T.alloc_fragment((rows, columns), "float32")
+            part = T.cast(T.truncmod(index, parts), "int32")
+            row = T.cast(T.truncdiv(index, parts), "int64") * rows
+            column = column_of(near, far, columns)
+            first = part * each
+            terms = T.max(T.min(k - first, each), 0)
+            T.clear(sums)
+            multiply_tiles(A, B, a, b, sums, row, column, terms, trans_a, trans_b, shape, stages, stream, first)
+            for i, j in T.Parallel(rows, columns):
+                if row + i < m and column + j < n:
+                    P[part, row + i, column + j] = sums[i, j]
+
+    return tiles
+
+
+def add_parts(dtype, vector, threads):
+    """The program D = the sum of P's parts, in their order, rounded once; parameters P (parts, count) float32, D."""
+    parts, count = T.dynamic("parts", "int32"), T.dynamic("count", "int64")
+
+    @T.prim_func
+    def add(P: T.Tensor[(parts, count), "float32"], D: T.Tensor[(count,), dtype]):
+        with T.Kernel(T.ceildiv(count, vector * threads), threads=threads) as block:
+            T.assume(count % vector == 0)
+            total = T.alloc_local((vector,), "float32")
+            place = (T.cast(block, "int64") * threads + T.get_thread_binding(0)) * vector
+            if place < count:
+                for v in T.unroll(vector):
+                    total[v] = T.float32(0)
+                for part in T.serial(parts):
+                    for v in T.vectorized(vector):
+                        total[v] += P[part, place + v]
+                for v in T.vectorized(vector):
+                    D[place + v] = T.cast(total[v], dtype)
+
+    return add

@@ -24,8 +24,8 @@ class IndexedExpertMLPFwdOp(Op):
     """`output[m] = routed_scaling_factor * sum over k of topk_weights[m, k] * mlp(expert topk_ids[m, k])`.
 
     An expert's MLP of a token is `(silu(gate) * up) @ w_down[id].T`, gate and up being the halves of
-    `hidden_states[m] @ w_gate_up[id].T`. For few tokens: each expert's weights are read where they lie, once for all of
-    its tokens, and no rows are permuted.
+    `hidden_states[m] @ w_gate_up[id].T`. For few tokens: each expert's weights are read where they lie, once for
+    several of its tokens, and no rows are permuted.
 
     output: `[M, H]`, contiguous, written in place and not read; nothing is returned. hidden_states: `[M, H]`;
     w_gate_up: `[E, 2 * F, H]`, gates first; w_down: `[E, H, F]`; these four of one dtype, float16 or bfloat16.
