@@ -66,13 +66,18 @@ def served(explained: Explanation) -> list[str]:
     return [*own, *(key for calls in explained.stages.values() for call in calls for key in served(call))]
 
 
+def leaves(explained: Explanation) -> list[Explanation]:
+    """Return what is no composite: the op itself, or its stages and theirs."""
+    stages = [call for calls in explained.stages.values() for call in calls]
+    return [leaf for stage in stages for leaf in leaves(stage)] or [explained]
+
+
 @pytest.mark.parametrize("case", first_cases(), ids=lambda case: case.id)
 @pytest.mark.parametrize("device", ["cuda:sm80", "cuda:sm90", "cpu"])
 def test_every_op_is_explained(case: Case, device: str) -> None:
     """Each op's case, stated in words, is served by a kernel type of the device; every other type has a reason."""
     explained = read_call(case.op_name, words(case, device)).explain()
-    leaves = [call for calls in explained.stages.values() for call in calls] or [explained]
-    for leaf in leaves:
+    for leaf in leaves(explained):
         assert leaf.kernel is not None
         choice = leaf.kernel
         assert device.partition(":")[0] in choice.types[choice.selection.key].devices

@@ -68,8 +68,11 @@ def test_an_op_without_outputs_shows_what_it_wrote() -> None:
     """The example of an op that gives nothing prints the tensor that it writes; its cost follows from the ids."""
     page = page_of("IndexedExpertMLPFwdOp", Path("nowhere"))
     example = text_of(page, "Example")
-    assert "\nop(output, hidden_states, w_gate_up, w_down, topk_weights, topk_ids)\nprint(output)\n```" in example
-    assert "```text\ntensor([[" in example
+    assert (
+        "\nop(output, hidden_states, w_gate_up, w_down, topk_weights, topk_ids)\nprint(tuple(output.shape), output.flatten()[:4])\n```"
+        in example
+    )
+    assert "```text\n(1, 16) tensor([" in example
     assert "qwen3-235b-1-bfloat16" in text_of(page, "Workloads")
 
 

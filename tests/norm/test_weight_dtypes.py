@@ -89,7 +89,8 @@ def test_agrees_with_the_reference(
 )
 def test_other_dtypes_are_refused_with_both_named(activations: torch.dtype, weights: torch.dtype, row: str) -> None:
     """Weights are of the activations' dtype or float32."""
-    with pytest.raises(DTypeError, match=rf"RMSNormFwdOp: dtypes: expected .*T=float16, W=float32.*, received \({row}\)"):
+    text = rf"RMSNormFwdOp: dtypes: expected .*T=float16, W=float32.*, received \({row}\)"
+    with pytest.raises(DTypeError, match=text):
         RMSNormFwdOp((8,))(torch.ones(2, 8, dtype=activations), torch.ones(8, dtype=weights))
 
 

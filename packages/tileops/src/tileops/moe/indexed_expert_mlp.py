@@ -59,6 +59,15 @@ class IndexedExpertMLPFwdOp(Op):
         topk_ids: Tensor,
     ) -> None:
         """Write the weighted sums of checked inputs into `output`."""
+        if output.numel() == 0:
+            return
+        width = ACCESS_BYTES // output.dtype.itemsize
+        call = IndexedExpertMLPCall(
+            device=output.device,
+            vectors=not (w_down.shape[1] % width or w_down.shape[2] % width),
+            dtype=output.dtype,
+        )
+        kernel = self.kernel_for(INDEXED_EXPERT_MLP, call)
         refuse_shared(
             self,
             "output",
@@ -69,15 +78,7 @@ class IndexedExpertMLPFwdOp(Op):
             topk_weights=topk_weights,
             topk_ids=topk_ids,
         )
-        if output.numel() == 0:
-            return
-        width = ACCESS_BYTES // output.dtype.itemsize
-        call = IndexedExpertMLPCall(
-            device=output.device,
-            vectors=not (w_down.shape[1] % width or w_down.shape[2] % width),
-            dtype=output.dtype,
-        )
-        self.kernel_for(INDEXED_EXPERT_MLP, call)(
+        kernel(
             output,
             hidden_states.contiguous(),
             w_gate_up.contiguous(),

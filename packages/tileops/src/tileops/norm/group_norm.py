@@ -123,8 +123,8 @@ class InstanceNormFwdOp(Op):
         if running_mean is None or running_var is None:
             weight = None if weight is None else weight.contiguous()
             bias = None if bias is None else bias.contiguous()
-            call = _groups(x, 1, self.eps, bias if weight is None else weight)
-            return self.kernel_for(GROUP_NORM, call)(x.contiguous(), weight, bias)
+            groups = _groups(x, 1, self.eps, bias if weight is None else weight)
+            return self.kernel_for(GROUP_NORM, groups)(x.contiguous(), weight, bias)
         scale = None if weight is None else weight.float().contiguous()
         shift = None if bias is None else bias.float().contiguous()
         length = x.shape[2:].numel()
