@@ -90,7 +90,7 @@ class FusedTopKKernel(_FusedTopK):
                 run = self._run or self._load()
                 given = aligned(gating_output).as_strided((rows, experts), (experts, 1))
                 biases = () if bias is None else (aligned(bias).as_strided((experts,), (1,)),)
-                run(given, *biases, *(each.as_strided((rows, top_k), (top_k, 1)) for each in (weights, ids)))
+                run(given, *biases, weights, ids)
         return weights, ids
 
     def _load(self) -> cuda.CUDAFunction:

@@ -83,7 +83,6 @@ class CUDAPlacing:
         chunks, steps = dealt(pairs)
         ids = aligned(expert_ids).as_strided((pairs,), (1,))
         counts = torch.empty((chunks, self._placement.experts), dtype=torch.int32, device=ids.device)
-        counts = counts.as_strided(counts.shape, (self._placement.experts, 1))
         if chunks > 1:
             count(ids, counts, steps)
         place(ids, counts, *outputs, steps)
