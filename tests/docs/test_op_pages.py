@@ -68,10 +68,8 @@ def test_an_op_without_outputs_shows_what_it_wrote() -> None:
     """The example of an op that gives nothing prints the tensor that it writes; its cost follows from the ids."""
     page = page_of("IndexedExpertMLPFwdOp", Path("nowhere"))
     example = text_of(page, "Example")
-    assert (
-        "\nop(output, hidden_states, w_gate_up, w_down, topk_weights, topk_ids)\nprint(tuple(output.shape), output.flatten()[:4])\n```"
-        in example
-    )
+    shown = "print(tuple(output.shape), output.flatten()[:4])"
+    assert f"\nop(output, hidden_states, w_gate_up, w_down, topk_weights, topk_ids)\n{shown}\n```" in example
     assert "```text\n(1, 16) tensor([" in example
     assert "qwen3-235b-1-bfloat16" in text_of(page, "Workloads")
 
@@ -81,7 +79,10 @@ def test_the_signature_types_every_name(page: Page) -> None:
     signature = text_of(page, "Signature")
     for name in ("normalized_shape", "eps", "x", "weight", "y"):
         assert f"* - `{name}`" in signature
-    assert "- `T`: float16, bfloat16 or float32, the same for `x` and `weight`." in signature
+    assert "- `T`: float16, bfloat16 or float32." in signature
+    assert "- Together: `T` bfloat16, `W` float32." in signature
+    shared = text_of(page_of("FusedAddRMSNormFwdOp", Path("nowhere")), "Signature")
+    assert "- `T`: float16, bfloat16 or float32, the same for `x` and `residual`." in shared
     assert "- `weight` may be left out, which is the same as passing `None`." in signature
 
 

@@ -228,7 +228,9 @@ def _choice(choice: KernelChoice) -> Table:
 
 
 def _asked(choice: KernelChoice) -> str:
-    """The interface and the call spec, without the device and the facts, which the page says before."""
-    stated = [f"{item.name}={getattr(choice.call, item.name)!r}" for item in fields(choice.call)]
-    shown = [text for text in stated if not text.startswith(("device=", "facts="))]
+    """The interface and what the call spec states, without the device and the facts, which the page says before."""
+    stated = {item.name: getattr(choice.call, item.name) for item in fields(choice.call)}
+    shown = [
+        f"{name}={value!r}" for name, value in stated.items() if name not in {"device", "facts"} and value is not None
+    ]
     return f"{choice.interface}({', '.join(shown)})"
