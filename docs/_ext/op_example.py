@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from tileops.manifest.workloads import WorkloadCase
 
 
+LARGE = 1 << 26
+"""Elements beyond which a reader would wait for an example."""
+
+
 def example_of(entry: OpEntry) -> str:
     """Return the code of the example: imports, inputs, construction, call, result."""
     case = min(_cases(entry), key=_size)
@@ -48,9 +52,10 @@ def example_of(entry: OpEntry) -> str:
 
 
 def _cases(entry: OpEntry) -> Sequence[WorkloadCase]:
-    """Return the workload cases; for an op whose tensors tell of other tensors, the kit's smaller ones."""
-    if all(tensor.values is None for tensor in entry.signature.inputs):
-        return registry.cases(entry.name)  # type: ignore[arg-type]
+    """Return the workload cases; where they are large, or tensors tell of other tensors, the kit's smaller ones."""
+    cases: Sequence[WorkloadCase] = registry.cases(entry.name)  # type: ignore[arg-type]
+    if all(tensor.values is None for tensor in entry.signature.inputs) and min(map(_elements, cases)) <= LARGE:
+        return cases
     rows = rows_for(entry.name, entry.family)
     cases = [workloads.instantiate(entry, row, dtypes) for row in rows for dtypes in row.dtype_cases]
     return [case for case in cases if all(tensor is None or 0 not in tensor.shape for tensor in case.tensors.values())]
@@ -84,6 +89,11 @@ def _parameters(entry: OpEntry, case: WorkloadCase) -> Iterator[str]:
             yield f"{name}={_written(value)}"
     if not entry.signature.inputs and any(parameter.name == "device" for parameter in entry.signature.parameters):
         yield "device='cpu'"
+
+
+def _elements(case: WorkloadCase) -> int:
+    """Return the number of elements of a case's inputs."""
+    return sum(math.prod(tensor.shape) for tensor in case.tensors.values() if tensor is not None)
 
 
 def _size(case: WorkloadCase) -> tuple[bool, int, int]:

@@ -18,7 +18,7 @@ def test_show_prints_the_type(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", "RMSNormFwdOp"]) == 0
     printed = capsys.readouterr().out
     assert "op(normalized_shape: tuple[int, ...], eps: float | None = None)" in printed
-    assert "weight: Tensor[T, [*normalized_shape]] (optional) ->" in printed
+    assert "weight: Tensor[W, [*normalized_shape]] (optional) ->" in printed
     assert "decided by present(weight)" in printed
     assert "llama-8b-prefill-float16: x float16 [2048, 4096], weight float16 [4096]: 0.034 GFLOP, 33.563 MB" in printed
 

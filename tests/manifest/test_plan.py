@@ -33,7 +33,7 @@ def test_names_come_from_the_entry() -> None:
 def test_a_record_states_the_call() -> None:
     """The record holds the solved indices, the tensors' types, the outputs and the least traffic."""
     call = PLAN.check_call(constructed(), X, WEIGHT)
-    assert call.indices == {"T": torch.float32, "B": (2, 3)}
+    assert call.indices == {"T": torch.float32, "W": torch.float32, "B": (2, 3)}
     assert call.parameters == {"normalized_shape": (8,), "eps": None}
     assert call.device == torch.device("cpu")
     assert call.branch_key == (True,)
@@ -107,9 +107,14 @@ def test_meta_tensors_are_checked_alike() -> None:
             "x: expected dtype float16, bfloat16 or float32, received int64; convert x with .to(torch.float16)",
         ),
         (
-            lambda: (X.half(), WEIGHT),
+            lambda: (X, WEIGHT.half()),
             DTypeError,
-            "weight: expected dtype float16 (T), received float32; convert weight with .to(torch.float16)",
+            (
+                "dtypes: expected (x=float16, weight=float16), (x=bfloat16, weight=bfloat16), "
+                "(x=float32, weight=float32), (x=float16, weight=float32) or (x=bfloat16, weight=float32), "
+                "received (x=float32, weight=float16); "
+                "convert the inputs to one of these rows"
+            ),
         ),
         (
             lambda: (X, WEIGHT.to("meta")),

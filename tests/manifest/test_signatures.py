@@ -93,7 +93,7 @@ def test_dtypes_go_together_in_rows() -> None:
     pages = torch.empty(5, 2, 2, 8, dtype=torch.bfloat16)
     with pytest.raises(DTypeError) as caught:
         call("GQAPagedFwdOp", half(3, 4, 8), pages, pages, whole(2, 3), whole(2), whole(3))
-    assert str(caught.value).startswith("GQAPagedFwdOp: dtypes: expected (Q=float16, KV=float16), ")
+    assert str(caught.value).startswith("GQAPagedFwdOp: dtypes: expected (q=float16, k_pages=float16), ")
     assert str(caught.value).endswith("received (Q=float16, KV=bfloat16); convert the inputs to one of these rows")
 
 

@@ -19,8 +19,8 @@ def test_a_row_and_its_dtype_give_a_case() -> None:
         "x": TensorCase((2048, 4096), torch.bfloat16),
         "weight": TensorCase((4096,), torch.bfloat16),
     }
-    assert case.dtypes == {"T": torch.bfloat16}
-    assert case.indices == {"B": (2048,), "T": torch.bfloat16}
+    assert case.dtypes == {"T": torch.bfloat16, "W": torch.bfloat16}
+    assert case.indices == {"B": (2048,), "T": torch.bfloat16, "W": torch.bfloat16}
 
 
 def test_an_omitted_input_is_none() -> None:

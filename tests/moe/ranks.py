@@ -80,7 +80,7 @@ def mixture(rank: int, size: int, device: torch.device) -> Mapping[str, Any]:
     results = [op(x, logits, gate_up, down).cpu() for _ in range(2)]
     stages = list(op.last_call.stages)
     nothing = op(x[:0], logits[:0], gate_up, down).cpu()
-    refused = refusals(op, (x, logits, gate_up, down))
+    refused = refusals(op, rank, (x, logits, gate_up, down))
     return {"results": results, "stages": stages, "ep_size": op.ep_size, "nothing": nothing, "refused": refused}
 
 
@@ -96,14 +96,15 @@ def one_rank_dies(rank: int, size: int, device: torch.device) -> str:
     return "no error"
 
 
-def refusals(op: FusedMoEFwdOp, given: tuple[Tensor, Tensor, Tensor, Tensor]) -> list[str]:
-    """What is refused once a group stands, each before anything is sent."""
+def refusals(op: FusedMoEFwdOp, rank: int, given: tuple[Tensor, Tensor, Tensor, Tensor]) -> list[str]:
+    """What is refused once a group stands: before anything is sent, and last what ranks call unlike each other."""
     x, logits, gate_up, down = given
     wrong: tuple[Callable[[], object], ...] = (
         lambda: ExpertParallelPrepareFinalize(EXPERTS + 1),
         lambda: op(x, logits[:, : EXPERTS // 2], gate_up[::2], down[::2]),
         lambda: op(x, logits, gate_up[1:], down[1:]),
         lambda: torch.compile(op, fullgraph=True, backend="eager")(x, logits, gate_up, down),
+        lambda: op(x[:, rank:], logits, gate_up[..., rank:], down[:, rank:]),
     )
     found = []
     for call in wrong:

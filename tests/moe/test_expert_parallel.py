@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from tileops.errors import ArgumentError, ParameterError
+from tileops.errors import ArgumentError, ParameterError, ParameterTypeError
 from tileops.moe import Dispatch, ExpertParallelPrepareFinalize, FusedMoEFwdOp
 from tileops_testing.numerics import assert_identical
 from tileops_testing.references.moe import fused_topk_fwd
@@ -46,7 +46,13 @@ def test_ranks_give_what_one_process_gives(size: int, tileops_device: torch.devi
         together = (owners == owners[:, :1]).all(1)
         assert_identical(first[together], expected[together])
         assert (found["ep_size"], found["stages"], found["nothing"].shape) == (size, ["topk", "experts"], (0, 64))
-        assert_refusals(size, *found["refused"])
+        assert_refusals(size, *found["refused"][:4])
+        first = int(rank == 0)
+        assert found["refused"][4] == (
+            f"ExpertParallelPrepareFinalize: prepare: expected every rank to pass 8 experts, rows of {64 - rank} bfloat16, "
+            f"top_k=3, received 8 experts, rows of {64 - first} bfloat16, top_k=3 from rank {first}; "
+            "construct the op and call it alike on every rank"
+        )
 
 
 def assert_refusals(size: int, number: str, columns: str, experts: str, compiled: str) -> None:
@@ -57,7 +63,7 @@ def assert_refusals(size: int, number: str, columns: str, experts: str, compiled
     )
     assert columns == (
         "FusedMoEFwdOp: gating_output: expected 8 columns, the experts of prepare_finalize, received 4; "
-        "construct both for the same experts"
+        "construct the op for the experts that there are"
     )
     assert f"FusedMoEFwdOp: w_gate_up: expected shape [{8 // size}, 2 * F, 64] for E=8, ep_size={size}" in experts
     assert (
@@ -93,6 +99,11 @@ def test_copies_other_groups_and_another_form_s_dispatch(tmp_path: Path) -> None
     torch.distributed.init_process_group("gloo", init_method=store, rank=0, world_size=1)
     try:
         strange: Any = torch.distributed.GroupMember.NON_GROUP_MEMBER
+        untyped: Any = "8"
+        with pytest.raises(
+            ParameterTypeError, match=r"num_experts: expected an int, received '8'; pass the number of all"
+        ):
+            ExpertParallelPrepareFinalize(untyped)
         with pytest.raises(ParameterError, match=r"group: expected a group that this process belongs to, received"):
             ExpertParallelPrepareFinalize(8, strange)
         form = ExpertParallelPrepareFinalize(8)

@@ -153,6 +153,50 @@ def test_compiles_cold_where_the_number_of_experts_is_given(
     assert_identical(given[0], again[0])
 
 
+def test_a_call_of_few_tokens_prepares_compiled_ones_of_many(tileops_device: torch.device) -> None:
+    """Any call holds what every number of tokens needs."""
+    op = FusedMoEExpertsFwdOp()
+    op(*arguments(random_ids(1, 2, 4), 4, 128, 256, tileops_device))
+    assert set(op.last_call.stages) == {"indexed"}
+    given = arguments(random_ids(40, 2, 4), 4, 128, 256, tileops_device)
+    torch.compile(op, fullgraph=True, backend="eager")(*given)
+    assert not given[0].isnan().any()
+
+
+@pytest.mark.parametrize("m", [0, 3])
+def test_without_experts_results_are_zeros(m: int, tileops_device: torch.device) -> None:
+    """Every id stands for an expert that is elsewhere."""
+    given = arguments(torch.zeros(m, 2), 0, 64, 32, tileops_device)
+    FusedMoEExpertsFwdOp()(*given)
+    assert torch.equal(given[0], torch.zeros_like(given[0]))
+
+
+@pytest.mark.parametrize("m", [2, 40])
+def test_the_output_shares_no_memory_with_inputs(m: int, tileops_device: torch.device) -> None:
+    """Whichever way the call would take, the composite refuses it before anything is written."""
+    _, x, gate_up, down, weights, ids = arguments(random_ids(m, 2, 4), 4, 128, 256, tileops_device)
+    before = x.clone()
+    op = FusedMoEExpertsFwdOp()
+    with pytest.raises(
+        LayoutError, match=r"FusedMoEExpertsFwdOp: output: expected memory of its own, received some of "
+    ):
+        op(x, x, gate_up, down, weights, ids)
+    with pytest.raises(LayoutError, match=r"received some of w_down; pass another buffer"):
+        op(down.flatten()[: m * 128].view(m, 128), x, gate_up, down, weights, ids)
+    assert_identical(x, before)
+
+
+def test_another_number_of_experts_is_refused(tileops_device: torch.device) -> None:
+    """The number that construction was told holds for every call."""
+    given = arguments(random_ids(5, 2, 4), 4, 64, 32, tileops_device)
+    with pytest.raises(ShapeError) as failure:
+        FusedMoEExpertsFwdOp(num_experts=6)(*given)
+    assert str(failure.value) == (
+        "FusedMoEExpertsFwdOp: w_down: expected the weights of 6 experts, as num_experts says, received those of 4; "
+        "construct the op for the experts that there are"
+    )
+
+
 def test_compiling_before_the_sub_op_is_held_says_what_to_do(tileops_device: torch.device) -> None:
     """A call on meta tensors is enough, and builds nothing."""
     op = FusedMoEExpertsFwdOp()
@@ -193,6 +237,6 @@ def test_wrong_calls_are_refused_before_anything_is_written(tileops_device: torc
 
 
 def test_the_number_of_experts_is_a_count() -> None:
-    """As the sub-op that it is given to says."""
-    with pytest.raises(ParameterError, match="num_local_experts"):
+    """What is none is refused at construction."""
+    with pytest.raises(ParameterError, match="FusedMoEExpertsFwdOp: num_experts: expected a positive multiple of 1"):
         FusedMoEExpertsFwdOp(num_experts=-1)

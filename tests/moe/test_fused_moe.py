@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tileops.errors import DelegateError, ParameterError, RuleError, ShapeError
+from tileops.errors import DelegateError, ParameterError, ParameterTypeError, RuleError, ShapeError
 from tileops.moe import (
     Dispatch,
     FusedMoEExpertsFwdOp,
@@ -157,6 +158,10 @@ def test_ranks_hold_parts_of_the_shared_expert(size: int, tileops_device: torch.
             "FusedMoEFwdOp: routed_scaling_factor: expected 3.0, which experts decides, received 2.0; ",
         ),
         (
+            lambda: FusedMoEFwdOp(2, num_experts=0),
+            "FusedMoEFwdOp: num_experts: expected a positive multiple of 1, received 0; pass the number of experts",
+        ),
+        (
             lambda: FusedMoEFwdOp(2, activation="gelu_and_mul", experts=FusedMoEExpertsFwdOp()),
             "activation: expected 'silu_and_mul', which experts decides, received 'gelu_and_mul'",
         ),
@@ -184,6 +189,51 @@ def test_wrong_calls_are_refused_before_any_stage_runs(tileops_device: torch.dev
         FusedMoEFwdOp(7)(x, logits, gate_up, down)
     assert list(op.iter_kernels()) == []
     assert op.serving_target is None
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"num_experts": "8"}, "FusedMoEFwdOp: num_experts: expected an int or None, received '8'; pass the number"),
+        ({"num_experts": True}, "FusedMoEFwdOp: num_experts: expected an int or None, received True"),
+        (
+            {"experts": 3},
+            "FusedMoEFwdOp: experts: expected what has the members of Experts, received 3; see tileops.moe.Experts",
+        ),
+        (
+            {"prepare_finalize": 0},
+            "prepare_finalize: expected what has the members of PrepareFinalize, received 0; see",
+        ),
+        ({"prepare_finalize": LocalPrepareFinalize}, "prepare_finalize: expected what has the members of"),
+    ],
+)
+def test_parts_that_cannot_be_used_are_refused(parts: dict[str, Any], message: str) -> None:
+    """At construction, with what is missing."""
+    with pytest.raises(ParameterTypeError, match=re.escape(message)):
+        FusedMoEFwdOp(2, **parts)
+
+
+def test_another_number_of_experts_is_refused(tileops_device: torch.device) -> None:
+    """The number that construction was told holds for every call."""
+    given = arguments(5, tileops_device)
+    with pytest.raises(ShapeError) as failure:
+        FusedMoEFwdOp(2, num_experts=8)(*given)
+    assert str(failure.value) == (
+        "FusedMoEFwdOp: gating_output: expected 8 columns, the experts of num_experts, received 6; "
+        "construct the op for the experts that there are"
+    )
+
+
+def test_injected_parts_compute_under_every_target(tileops_device: torch.device) -> None:
+    """A target's builder is not told of them, so that the composition runs, and its own sub-ops take the target."""
+    doubled: Any = Doubled()
+    op = FusedMoEFwdOp(2, experts=doubled, target="reference")
+    given = arguments(5, tileops_device)
+    assert torch.equal(op(*given), 2 * given[0])
+    assert [sub_op.serving_target for sub_op in op.held_delegates()] == ["reference"]
+    whole = FusedMoEFwdOp(2, target="reference")
+    assert_near(whole(*given), naive(given, top_k=2))
+    assert not whole.last_call.stages
 
 
 class Doubled:

@@ -292,11 +292,13 @@ def test_one_running_statistic_is_refused(tileops_device: torch.device) -> None:
 @group
 def test_dtype_of_weight_is_refused(tileops_device: torch.device) -> None:
     """A weight of another dtype than x is refused, naming both."""
-    x = torch.ones(2, 4, 3, dtype=torch.float16, device=tileops_device)
+    x = torch.ones(2, 4, 3, device=tileops_device)
     with pytest.raises(DTypeError) as failure:
-        GroupNormFwdOp(2)(x, torch.ones(4, device=tileops_device))
+        GroupNormFwdOp(2)(x, torch.ones(4, dtype=torch.float16, device=tileops_device))
     assert str(failure.value) == (
-        "GroupNormFwdOp: weight: expected dtype float16 (T), received float32; convert weight with .to(torch.float16)"
+        "GroupNormFwdOp: dtypes: expected (x=float16, weight=float16), (x=bfloat16, weight=bfloat16), "
+        "(x=float32, weight=float32), (x=float16, weight=float32) or (x=bfloat16, weight=float32), "
+        "received (x=float32, weight=float16); convert the inputs to one of these rows"
     )
 
 

@@ -145,7 +145,9 @@ def test_dtype_of_bias_is_refused(tileops_device: torch.device) -> None:
     with pytest.raises(DTypeError) as failure:
         LayerNormFwdOp((8,))(torch.ones(3, 8, device=tileops_device), bias=torch.ones(8, device=tileops_device).half())
     assert str(failure.value) == (
-        "LayerNormFwdOp: bias: expected dtype float32 (T), received float16; convert bias with .to(torch.float32)"
+        "LayerNormFwdOp: dtypes: expected (x=float16, bias=float16), (x=bfloat16, bias=bfloat16), "
+        "(x=float32, bias=float32), (x=float16, bias=float32) or (x=bfloat16, bias=float32), "
+        "received (x=float32, bias=float16); convert the inputs to one of these rows"
     )
 
 

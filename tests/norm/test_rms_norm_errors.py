@@ -55,7 +55,9 @@ def test_dtype_of_weight(op: RMSNormFwdOp, x: Tensor) -> None:
     with pytest.raises(DTypeError) as failure:
         op(x, torch.ones(8, dtype=torch.float16, device=x.device))
     assert str(failure.value) == (
-        "RMSNormFwdOp: weight: expected dtype float32 (T), received float16; convert weight with .to(torch.float32)"
+        "RMSNormFwdOp: dtypes: expected (x=float16, weight=float16), (x=bfloat16, weight=bfloat16), "
+        "(x=float32, weight=float32), (x=float16, weight=float32) or (x=bfloat16, weight=float32), "
+        "received (x=float32, weight=float16); convert the inputs to one of these rows"
     )
 
 

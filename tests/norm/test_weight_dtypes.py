@@ -82,14 +82,14 @@ def test_agrees_with_the_reference(
 @pytest.mark.parametrize(
     ("activations", "weights", "row"),
     [
-        (torch.float32, torch.float16, "T=float32, W=float16"),
-        (torch.float16, torch.bfloat16, "T=float16, W=bfloat16"),
-        (torch.bfloat16, torch.float16, "T=bfloat16, W=float16"),
+        (torch.float32, torch.float16, "x=float32, weight=float16"),
+        (torch.float16, torch.bfloat16, "x=float16, weight=bfloat16"),
+        (torch.bfloat16, torch.float16, "x=bfloat16, weight=float16"),
     ],
 )
 def test_other_dtypes_are_refused_with_both_named(activations: torch.dtype, weights: torch.dtype, row: str) -> None:
     """Weights are of the activations' dtype or float32."""
-    text = rf"RMSNormFwdOp: dtypes: expected .*T=float16, W=float32.*, received \({row}\)"
+    text = rf"RMSNormFwdOp: dtypes: expected .*x=float16, weight=float32.*, received \({row}\)"
     with pytest.raises(DTypeError, match=text):
         RMSNormFwdOp((8,))(torch.ones(2, 8, dtype=activations), torch.ones(8, dtype=weights))
 

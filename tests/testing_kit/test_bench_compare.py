@@ -140,6 +140,13 @@ def test_the_command_fails_on_a_regression(tmp_path: Path, capsys: pytest.Captur
     assert capsys.readouterr().out.splitlines()[-1].startswith("0 slower, 2 same, 0 faster")
 
 
+def test_the_command_fails_where_nothing_is_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Files that share no case give status 2: nothing was found to be as fast as before."""
+    first, second = (str(write(tmp_path, f"{name}.json", result(10e-6, case=name))) for name in ("a", "b"))
+    assert main(["compare", first, second]) == 2
+    assert capsys.readouterr().out.splitlines()[-1].startswith("0 slower, 0 same, 0 faster")
+
+
 def test_the_command_refuses_what_it_cannot_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Files that cannot be compared give status 2 and one line."""
     missing = str(tmp_path / "a.json")

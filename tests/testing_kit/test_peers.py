@@ -1,4 +1,4 @@
-"""Peers of norm and rope ops: torch's form of each op gives the reference's values, Liger's is called as it asks."""
+"""Peers: torch's form of each norm, rope and expert op gives the reference's values, Liger's is called as it asks."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ import torch
 from tileops_testing.bench.peers import peers_for
 from tileops_testing.bench.runner import Runner
 from tileops_testing.bench.timing import Timing
-from tileops_testing.catalog import family_of, implemented_ops
+from tileops_testing.catalog import family_of, implemented_ops, op_class
 from tileops_testing.workload_cases import cases_of, workload_cases
 
 OPS = {op.__name__: op for op in implemented_ops((), ("norm", "rope"))}
+MIXTURES = ("FusedMoEExpertsFwdOp", "IndexedExpertMLPFwdOp", "MoEGroupedGemmFwdOp", "SharedExpertMLPFwdOp")
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 
 
@@ -47,6 +48,21 @@ def test_torch_states_every_op(name: str) -> None:
         if all(tensor is None or tensor.numel() for tensor in case.tensors(CPU)):
             op: Any = case.on(CPU).construct()
             Runner(op, case, timer=NoTimer()).compare({"torch": found["torch"]})
+
+
+@pytest.mark.parametrize("name", MIXTURES)
+def test_every_way_to_compute_experts_agrees(name: str) -> None:
+    """Each peer that a CPU has gives the reference's values, of what an op returns and of what it writes."""
+    peers = peers_for(name, "moe")
+    assert peers is not None
+    compared = 0
+    for case in [case.capped() for case in cases_of(op_class(name), small=True)]:
+        if all(tensor is None or tensor.numel() for tensor in case.tensors(CPU)):
+            found = {key: run for key, run in peers.implementations(case, CPU).items() if key != "inductor"}
+            op: Any = case.construct()
+            Runner(op, case, timer=NoTimer()).compare(found)
+            compared += len(found)
+    assert compared
 
 
 @pytest.mark.parametrize("name", LIGER)

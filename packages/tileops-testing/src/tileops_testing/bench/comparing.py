@@ -144,6 +144,8 @@ def main(arguments: Sequence[str]) -> int:
     for note in found.notes:
         console.print(Text(note), soft_wrap=True)
     console.print(Text(found.summary()), soft_wrap=True)
+    if not found.changes:
+        return 2
     return 1 if found.regressions else 0
 
 

@@ -241,7 +241,10 @@ class BranchWriter:
             "(" + ", ".join(f"_dtype_{dtype}" for dtype in row) + ",)" for row in sorted(allowed, key=str)
         )
         self._line(f"if ({', '.join(names)},) not in ({sources},):")
-        self._line(f"    raise _messages.dtype_combination({{{', '.join(f'{name!r}: {name}' for name in names)}}})")
+        received = ", ".join(f"{name!r}: {name}" for name in names)
+        holders = {tensor.dtype.text: tensor.name for tensor in reversed(self.tensors)}
+        shown = {name: holders[name] for name in names if name in holders}
+        self._line(f"    raise _messages.dtype_combination({{{received}}}, {shown!r})")
 
     def _return(self) -> None:
         outputs = []

@@ -96,12 +96,18 @@ class Messages:
             f"convert {name} with .to(torch.{wanted})"
         )
 
-    def dtype_combination(self, received: Mapping[str, torch.dtype]) -> DTypeError:
-        """Return the error for dtypes that are each allowed, but not together."""
-        rows = [_row(row) for row in self.signature.dtype_combos]
-        shown = _row({key: show_dtype(value) for key, value in received.items()})
+    def dtype_combination(
+        self, received: Mapping[str, torch.dtype], tensors: Mapping[str, str] | None = None
+    ) -> DTypeError:
+        """Return the error for dtypes of indices that are each allowed, but not together.
+
+        `tensors` names for each index a tensor that has it, for whoever passed the tensors.
+        """
+        shown = {name: name for name in received} | dict(tensors or {})
+        rows = [_row({shown.get(key, key): dtype for key, dtype in row.items()}) for row in self.signature.dtype_combos]
+        given = _row({shown[key]: show_dtype(dtype) for key, dtype in received.items()})
         return DTypeError(
-            f"{self.op}: dtypes: expected {one_of(tuple(rows))}, received {shown}; "
+            f"{self.op}: dtypes: expected {one_of(tuple(rows))}, received {given}; "
             "convert the inputs to one of these rows"
         )
 

@@ -33,6 +33,8 @@ _NUMBERED: Final = re.compile(r"(?:operator|ForwardOnly)_[0-9]+")
 _MEMBERS: Final = frozenset(
     {
         "built_entries",
+        "collective",
+        "assembled",
         "compile_op_names",
         "delegate_for",
         "delegate_types",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -22,6 +22,7 @@ class Dispatch:
     route: object = None
 
 
+@runtime_checkable
 class PrepareFinalize(Protocol):
     """How the tokens of a call reach the experts, and how the experts' results become the call's.
 

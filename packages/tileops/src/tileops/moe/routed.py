@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from tileops.errors import ParameterError, ShapeError
-from tileops.moe.fused_experts import FusedMoEExpertsFwdOp
+from tileops.errors import ParameterError, ParameterTypeError, ShapeError
+from tileops.moe.fused_experts import FusedMoEExpertsFwdOp, require_count
 from tileops.moe.prepare_finalize import LocalPrepareFinalize, PrepareFinalize
 from tileops.op.base import Op
 
@@ -17,6 +17,7 @@ Scoring = Literal["softmax", "sigmoid"]
 Value = TypeVar("Value")
 
 
+@runtime_checkable
 class Experts(Protocol):
     """What computes the experts of a fused mixture: an op, or an object that calls none.
 
@@ -55,6 +56,7 @@ class RoutedOp(Op):
     ep_size: int
     prepare_finalize: PrepareFinalize
     experts: Experts | None
+    num_experts: int | None
 
     def __init__(
         self,
@@ -64,8 +66,12 @@ class RoutedOp(Op):
         *,
         target: str | None = None,
     ) -> None:
-        self.prepare_finalize = way = prepare_finalize or LocalPrepareFinalize()
-        self.experts = experts
+        way = LocalPrepareFinalize() if prepare_finalize is None else prepare_finalize
+        self._require("prepare_finalize", way, PrepareFinalize)
+        if experts is not None:
+            self._require("experts", experts, Experts)
+        self.prepare_finalize, self.experts, self.num_experts = way, experts, num_experts
+        self.assembled = experts is not None or not isinstance(way, LocalPrepareFinalize)
         self.ep_size = self._settled("ep_size", self.ep_size, 1, way.ep_size, "prepare_finalize")
         self.collective = self.ep_size > 1
         if experts is not None:
@@ -76,6 +82,8 @@ class RoutedOp(Op):
             self.routed_scaling_factor = self._settled(
                 "routed_scaling_factor", self.routed_scaling_factor, 1.0, factor, "experts"
             )
+        if num_experts is not None:
+            require_count(type(self).__name__, num_experts, self.ep_size)
         super().__init__(target=target)
         routing = {"top_k": self.top_k, "scoring_func": self.scoring_func, "renormalize": self.renormalize}
         self.delegate_for("topk", None, **routing)
@@ -87,6 +95,14 @@ class RoutedOp(Op):
                 routed_scaling_factor=self.routed_scaling_factor,
                 activation=self.activation,
                 num_experts=None if num_experts is None else num_experts // self.ep_size,
+            )
+
+    def _require(self, name: str, part: object, protocol: type) -> None:
+        """Raise ParameterTypeError for an injected part that lacks a member of its protocol."""
+        if not isinstance(part, protocol) or isinstance(part, type):
+            raise ParameterTypeError(
+                f"{type(self).__name__}: {name}: expected what has the members of {protocol.__name__}, received "
+                f"{part!r}; see tileops.moe.{protocol.__name__}"
             )
 
     def _settled(self, name: str, given: Value, default: Value, decided: Value, by: str) -> Value:
@@ -107,11 +123,12 @@ class RoutedOp(Op):
     ) -> Tensor:
         """Route the tokens, bring them to their experts, and bring the weighted sums back."""
         way = self.prepare_finalize
-        if way.num_experts is not None and way.num_experts != gating_output.shape[1]:
-            raise ShapeError(
-                f"{type(self).__name__}: gating_output: expected {way.num_experts} columns, the experts of "
-                f"prepare_finalize, received {gating_output.shape[1]}; construct both for the same experts"
-            )
+        for name, number in (("prepare_finalize", way.num_experts), ("num_experts", self.num_experts)):
+            if number is not None and number != gating_output.shape[1]:
+                raise ShapeError(
+                    f"{type(self).__name__}: gating_output: expected {number} columns, the experts of {name}, received "
+                    f"{gating_output.shape[1]}; construct the op for the experts that there are"
+                )
         weights, ids = self.delegate_for("topk", None)(gating_output, correction_bias)
         sent = way.prepare(hidden_states, weights, ids)
         output = torch.empty_like(sent.hidden_states, memory_format=torch.contiguous_format)

@@ -61,6 +61,8 @@ class Op:
     """Qualified names of the operators that `torch.compile` sees; empty for a class without a compile boundary."""
     dtype: torch.dtype | None = None
     """None unless the op has a dtype parameter."""
+    assembled: bool = False
+    """Whether parts of a composite were injected that no manifest parameter states, and no target's builder knows."""
     collective: bool = False
     """Whether a call computes together with other processes: it then runs also where it writes no element itself."""
 

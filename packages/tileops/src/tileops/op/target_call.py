@@ -48,14 +48,17 @@ def run_target(
 
 
 def composes(op: Op, target: str) -> bool:
-    """Whether `op` runs its own composition under `target`: it declares no kernel, and the target has no builder."""
-    return bool(op.delegate_types) and not op.kernel_types and not _has_builder(op, target)
+    """Whether `op` runs its own composition under `target`: it declares no kernel, and the target has no builder.
+
+    An op that was assembled of injected parts does so under every target: no builder is told of them.
+    """
+    return bool(op.delegate_types) and not op.kernel_types and (op.assembled or not _has_builder(op, target))
 
 
 def serves_elsewhere(op: Op) -> bool:
     """Whether a target other than the in-tree kernels already serves the instance through a builder."""
     target = op._binding.target
-    return target is not None and target != BUILTIN and _has_builder(op, target)
+    return target is not None and target != BUILTIN and not op.assembled and _has_builder(op, target)
 
 
 def trace_target(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

@@ -19,18 +19,49 @@ __all__ = ["PEERS"]
 
 
 def _grouped_gemm(case: Case, device: torch.device) -> Mapping[str, Callable[..., object]]:
-    layout = case.parameters["layout"]
-    plain = case.parameters.get("activation") is None and case.parameters.get("out_dtype") is None
-    tight = isinstance(layout, ContiguousLayout) and layout.alignment == 1
-    ends = isinstance(layout, ContiguousLayout) and layout.metadata_kind == ContiguousMetadata.PHYSICAL_PSUM
-    if device.type != "cuda" or not (plain and tight and ends):
+    """A loop of products and, on CUDA, torch's grouped product, where every row is an expert's."""
+    given: Any = case.parameters
+    layout, activation, out_dtype = given["layout"], given.get("activation"), given.get("out_dtype")
+    if not isinstance(layout, ContiguousLayout) or out_dtype is not None:
+        return {}
+    per_row = layout.metadata_kind == ContiguousMetadata.PER_ROW
+    if layout.alignment > 1 and not per_row:
         return {}
 
-    def product(a: Tensor, b: Tensor, layout_metadata: Tensor) -> Tensor:
-        result: Tensor = torch._grouped_mm(a, b.transpose(-1, -2), offs=layout_metadata)  # noqa: SLF001 - public under no other name
-        return result
+    def ends_of(metadata: Tensor, experts: int) -> Tensor:
+        every = torch.arange(experts, dtype=torch.int32, device=metadata.device)
+        return torch.searchsorted(metadata, every, right=True, out_int32=True) if per_row else metadata
 
-    return {"torch": product}
+    def loop(a: Tensor, b: Tensor, layout_metadata: Tensor) -> Tensor:
+        return _activated(_products(a, b, ends_of(layout_metadata, b.shape[0])), activation)
+
+    def grouped(a: Tensor, b: Tensor, layout_metadata: Tensor) -> Tensor:
+        return _activated(_grouped_product(a, b, ends_of(layout_metadata, b.shape[0])), activation)
+
+    return {"torch": grouped, "loop": loop} if device.type == "cuda" else {"loop": loop}
+
+
+def _products(rows: Tensor, weights: Tensor, ends: Tensor) -> Tensor:
+    """One product after the other, of each expert's rows with its weights."""
+    result = rows.new_empty(rows.shape[0], weights.shape[1])
+    start = 0
+    for expert, end in enumerate(ends.tolist()):
+        if end > start:
+            torch.mm(rows[start:end], weights[expert].T, out=result[start:end])
+        start = max(start, end)
+    return result
+
+
+def _grouped_product(rows: Tensor, weights: Tensor, ends: Tensor) -> Tensor:
+    result: Tensor = torch._grouped_mm(rows, weights.transpose(-1, -2), offs=ends)  # noqa: SLF001 - public under no other name
+    return result
+
+
+def _activated(product: Tensor, activation: str | None) -> Tensor:
+    if activation is None:
+        return product
+    gate, up = product.chunk(2, -1)
+    return (functional.silu(gate) if activation == "silu_and_mul" else functional.gelu(gate)) * up
 
 
 def _torch_and_inductor(function: Callable[..., object]) -> Mapping[str, Callable[..., object]]:
@@ -123,50 +154,56 @@ def _post_permute(case: Case, device: torch.device) -> Mapping[str, Callable[...
     return _torch_and_inductor(add_up)
 
 
-def _gated(product: Tensor) -> Tensor:
-    gate, up = product.chunk(2, -1)
-    return functional.silu(gate) * up
-
-
 def _shared_expert_mlp(case: Case, device: torch.device) -> Mapping[str, Callable[..., object]]:
     del case, device
 
     def mlp(hidden_states: Tensor, w_gate_up: Tensor, w_down: Tensor) -> Tensor:
-        return _gated(hidden_states @ w_gate_up.T) @ w_down.T
+        return _activated(hidden_states @ w_gate_up.T, "silu_and_mul") @ w_down.T
 
     return {"torch": mlp}
 
 
+def _routed_experts(case: Case, device: torch.device) -> Mapping[str, Callable[..., object]]:
+    """Tokens sorted into one product after the other, and on CUDA into grouped ones; all experts are here."""
+    given: Any = case.parameters
+    scale, activation = given.get("routed_scaling_factor", 1.0), given.get("activation", "silu_and_mul")
+
+    def routed(multiply: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Callable[..., None]:
+        def compute(
+            output: Tensor, hidden_states: Tensor, w_gate_up: Tensor, w_down: Tensor, weights: Tensor, ids: Tensor
+        ) -> None:
+            sorted_ids, order = ids.flatten().sort(stable=True)
+            tokens = order // ids.shape[1]
+            every = torch.arange(w_down.shape[0], dtype=torch.int32, device=ids.device)
+            ends = torch.searchsorted(sorted_ids, every, right=True, out_int32=True)
+            hidden = _activated(multiply(hidden_states[tokens], w_gate_up, ends), activation)
+            weighted = weights.flatten()[order][:, None] * multiply(hidden, w_down, ends)
+            output.copy_(scale * torch.zeros_like(output, dtype=torch.float32).index_add_(0, tokens, weighted))
+
+        return compute
+
+    found = {"loop": routed(_products)}
+    return {**found, "grouped": routed(_grouped_product)} if device.type == "cuda" else found
+
+
 def _indexed_expert_mlp(case: Case, device: torch.device) -> Mapping[str, Callable[..., object]]:
-    """Weights gathered for each token and multiplied in batches; on CUDA also tokens sorted into grouped products."""
-    scale = case.parameters.get("routed_scaling_factor", 1.0)
-    if not isinstance(scale, float):
-        raise TypeError(f"routed_scaling_factor: expected a float, received {scale!r}")
+    """Weights gathered for each token and multiplied in batches, and what serves any number of tokens."""
+    given: Any = case.parameters
+    scale = given.get("routed_scaling_factor", 1.0)
 
     def gathered(
         output: Tensor, hidden_states: Tensor, w_gate_up: Tensor, w_down: Tensor, weights: Tensor, ids: Tensor
     ) -> None:
         for token in range(ids.shape[0]):
-            hidden = _gated(w_gate_up[ids[token]] @ hidden_states[token])
+            hidden = _activated(w_gate_up[ids[token]] @ hidden_states[token], "silu_and_mul")
             results = (w_down[ids[token]] @ hidden[..., None])[..., 0]
             output[token] = scale * (weights[token, :, None] * results).sum(0)
 
-    def grouped(
-        output: Tensor, hidden_states: Tensor, w_gate_up: Tensor, w_down: Tensor, weights: Tensor, ids: Tensor
-    ) -> None:
-        order = ids.flatten().argsort(stable=True)
-        tokens = order // ids.shape[1]
-        ends = torch.searchsorted(ids.flatten()[order], torch.arange(w_down.shape[0], device=ids.device), right=True)
-        ends = ends.int()
-        product = torch._grouped_mm(hidden_states[tokens], w_gate_up.transpose(-1, -2), offs=ends)  # noqa: SLF001
-        results = torch._grouped_mm(_gated(product), w_down.transpose(-1, -2), offs=ends)  # noqa: SLF001
-        weighted = weights.flatten()[order][:, None] * results
-        output.copy_(scale * torch.zeros_like(output, dtype=torch.float32).index_add_(0, tokens, weighted))
-
-    return {"torch": gathered, "grouped": grouped} if device.type == "cuda" else {"torch": gathered}
+    return {"torch": gathered, **_routed_experts(case, device)}
 
 
 PEERS: Mapping[str, Peers] = {
+    "FusedMoEExpertsFwdOp": Peers(_routed_experts),
     "FusedTopKFwdOp": Peers(_fused_topk),
     "MoEGroupedGemmFwdOp": Peers(_grouped_gemm),
     "MoEPermuteAlignFwdOp": Peers(_permute_align),
