@@ -94,7 +94,7 @@ def test_dtypes_go_together_in_rows() -> None:
     with pytest.raises(DTypeError) as caught:
         call("GQAPagedFwdOp", half(3, 4, 8), pages, pages, whole(2, 3), whole(2), whole(3))
     assert str(caught.value).startswith("GQAPagedFwdOp: dtypes: expected (q=float16, k_pages=float16), ")
-    assert str(caught.value).endswith("received (Q=float16, KV=bfloat16); convert the inputs to one of these rows")
+    assert str(caught.value).endswith("received (q=float16, k_pages=bfloat16); convert the inputs to one of these rows")
 
 
 def test_a_written_input_is_read_and_written() -> None:

@@ -49,8 +49,9 @@ def test_ranks_give_what_one_process_gives(size: int, tileops_device: torch.devi
         assert_refusals(size, *found["refused"][:4])
         first = int(rank == 0)
         assert found["refused"][4] == (
-            f"ExpertParallelPrepareFinalize: prepare: expected every rank to pass 8 experts, rows of {64 - rank} bfloat16, "
-            f"top_k=3, received 8 experts, rows of {64 - first} bfloat16, top_k=3 from rank {first}; "
+            "ExpertParallelPrepareFinalize: prepare: expected every rank to pass 8 experts, "
+            f"rows of {64 - rank} bfloat16, top_k=3, received 8 experts, rows of {64 - first} bfloat16, "
+            f"top_k=3 from rank {first}; "
             "construct the op and call it alike on every rank"
         )
 
