@@ -20,6 +20,8 @@ FOR_CALLERS = {
     "kernel_table",
     "iter_kernels",
     "built_entries",
+    "assembled",
+    "collective",
     "held_delegates",
     "signature_source",
     "shared",

@@ -277,6 +277,7 @@ def test_cold_builds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert list(result["seconds"]) == [
         "llama-8b-prefill-float16",
         "llama-8b-prefill-bfloat16",
+        "llama-8b-prefill-bfloat16-float32",
         "llama-8b-decode-float32",
     ]
     assert all(0.02 < seconds < 60 for seconds in result["seconds"].values())

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from tileops.moe.layouts import ContiguousLayout, ContiguousMetadata, MaskedLayout
-from tileops_testing.inputs import Values
 from tileops_testing.references.reference import Reference
 from tileops_testing.references.routing import (
     fused_topk_fwd,
@@ -22,6 +21,9 @@ from tileops_testing.references.routing import (
     post_permute_terms,
     pre_permute_fwd,
 )
+
+if TYPE_CHECKING:
+    from tileops_testing.inputs import Values
 
 __all__ = [
     "REFERENCES",

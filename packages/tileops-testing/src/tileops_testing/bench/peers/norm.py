@@ -36,6 +36,13 @@ def _given(case: Case, *names: str) -> bool:
     return all(inputs[name] is not None for name in names)
 
 
+def _beside(weight: Tensor | None, x: Tensor, norm: Callable[[Tensor], Tensor]) -> Tensor:
+    """norm(x); beside a weight of another dtype in that one and rounded, as torch takes such a pair not everywhere."""
+    if weight is None or weight.dtype == x.dtype:
+        return norm(x)
+    return norm(x.to(weight.dtype)).to(x.dtype)
+
+
 def _rms_norm(case: Case, device: torch.device) -> Mapping[str, Callable[..., object]]:
     parameters: Any = case.parameters
     shape = tuple(parameters["normalized_shape"])
@@ -43,7 +50,7 @@ def _rms_norm(case: Case, device: torch.device) -> Mapping[str, Callable[..., ob
     eps: float = torch.finfo(torch.float32).eps if given is None else given
 
     def norm(x: Tensor, weight: Tensor | None = None) -> Tensor:
-        return functional.rms_norm(x, shape, weight, eps)
+        return _beside(weight, x, lambda x: functional.rms_norm(x, shape, weight, eps))
 
     torch.compiler.reset()
     peers: dict[str, Callable[..., object]] = {"torch": norm, "inductor": torch.compile(norm, fullgraph=True)}
@@ -70,7 +77,9 @@ def _layer_norm(case: Case, device: torch.device) -> Mapping[str, Callable[..., 
     shape, eps = tuple(parameters["normalized_shape"]), parameters.get("eps", 1e-5)
 
     def norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
-        return functional.layer_norm(x, shape, weight, bias, eps)
+        return _beside(
+            bias if weight is None else weight, x, lambda x: functional.layer_norm(x, shape, weight, bias, eps)
+        )
 
     torch.compiler.reset()
     peers: dict[str, Callable[..., object]] = {"torch": norm, "inductor": torch.compile(norm, fullgraph=True)}
@@ -151,14 +160,14 @@ def _liger_group_norm(case: Case, device: torch.device) -> Callable[..., object]
 
 def _fused_add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, *, eps: float = 1e-6) -> tuple[Tensor, Tensor]:
     total = x + residual
-    return functional.rms_norm(total, x.shape[-1:], weight, eps), total
+    return _beside(weight, total, lambda total: functional.rms_norm(total, x.shape[-1:], weight, eps)), total
 
 
 def _fused_add_layer_norm(
     x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor, *, eps: float = 1e-5
 ) -> tuple[Tensor, Tensor]:
     total = x + residual
-    return functional.layer_norm(total, x.shape[-1:], weight, bias, eps), total
+    return _beside(weight, total, lambda total: functional.layer_norm(total, x.shape[-1:], weight, bias, eps)), total
 
 
 def _ada_layer_norm(x: Tensor, scale: Tensor, shift: Tensor, *, eps: float = 1e-5) -> Tensor:
@@ -172,7 +181,20 @@ def _ada_layer_norm_zero(x: Tensor, scale: Tensor, shift: Tensor, gate: Tensor, 
 def _group_norm(
     x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *, num_groups: int, eps: float = 1e-5
 ) -> Tensor:
-    return functional.group_norm(x, num_groups, weight, bias, eps)
+    other = bias if weight is None else weight
+    return _beside(other, x, lambda x: functional.group_norm(x, num_groups, weight, bias, eps))
+
+
+def _instance_norm(
+    x: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    **parameters: Any,
+) -> Tensor:
+    statistics, other = (running_mean, running_var), bias if weight is None else weight
+    return _beside(other, x, lambda x: functional.instance_norm(x, *statistics, weight, bias, **parameters))
 
 
 PEERS: Mapping[str, Peers] = {
@@ -183,7 +205,7 @@ PEERS: Mapping[str, Peers] = {
     "FusedAddLayerNormFwdOp": _of(_fused_add_layer_norm),
     "FusedAddRMSNormFwdOp": _of(_fused_add_rms_norm, _liger_fused_add_rms_norm),
     "GroupNormFwdOp": _of(_group_norm, _liger_group_norm),
-    "InstanceNormFwdOp": _of(functional.instance_norm),
+    "InstanceNormFwdOp": _of(_instance_norm),
     "LayerNormFwdOp": Peers(_layer_norm),
     "RMSNormFwdOp": Peers(_rms_norm, _rms_norm_parts),
 }
