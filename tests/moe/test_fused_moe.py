@@ -231,6 +231,12 @@ def test_injected_parts_compute_under_every_target(tileops_device: torch.device)
     given = arguments(5, tileops_device)
     assert torch.equal(op(*given), 2 * given[0])
     assert [sub_op.serving_target for sub_op in op.held_delegates()] == ["reference"]
+
+    class Negated(LocalPrepareFinalize):
+        def finalize(self, expert_output: Tensor, dispatch: Dispatch) -> Tensor:
+            return -super().finalize(expert_output, dispatch)
+
+    assert_near(-FusedMoEFwdOp(2, prepare_finalize=Negated(), target="reference")(*given), naive(given, top_k=2))
     whole = FusedMoEFwdOp(2, target="reference")
     assert_near(whole(*given), naive(given, top_k=2))
     assert not whole.last_call.stages

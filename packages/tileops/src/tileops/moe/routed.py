@@ -71,7 +71,7 @@ class RoutedOp(Op):
         if experts is not None:
             self._require("experts", experts, Experts)
         self.prepare_finalize, self.experts, self.num_experts = way, experts, num_experts
-        self.assembled = experts is not None or not isinstance(way, LocalPrepareFinalize)
+        self.assembled = experts is not None or type(way) is not LocalPrepareFinalize
         self.ep_size = self._settled("ep_size", self.ep_size, 1, way.ep_size, "prepare_finalize")
         self.collective = self.ep_size > 1
         if experts is not None:
