@@ -17,6 +17,16 @@ def test_equal_seeds_give_equal_tensors() -> None:
     assert not torch.equal(spec.make(3, CPU), spec.make(4, CPU))
 
 
+def test_the_largest_tensors_are_drawn_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No piece repeats another, every element is drawn, and the seed alone decides."""
+    monkeypatch.setattr("tileops_testing.inputs._DRAWN_AT_ONCE", 10)
+    spec = TensorInput(shape=(4, 6), dtype=torch.float32, values="near_one")
+    drawn = spec.make(3, CPU)
+    assert torch.equal(spec.make(3, CPU), drawn)
+    assert len(drawn.unique()) == 24
+    assert ((drawn > 0.4) & (drawn < 1.6)).all()
+
+
 @pytest.mark.parametrize(
     ("layout", "strides", "offset"),
     [

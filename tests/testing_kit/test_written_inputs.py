@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from tileops_testing.bench.peers import peers_for
 from tileops_testing.cases import Case
 from tileops_testing.errors import CheckFailedError
 from tileops_testing.numerics import NumericsError
-from tileops_testing.suites.suite import assert_written, cloned
+from tileops_testing.suites.suite import assert_written
 from tileops_testing.workload_cases import cases_of
 
 CPU = torch.device("cpu")
@@ -30,7 +31,7 @@ def test_a_written_input_is_compared_by_the_terms_behind_it() -> None:
     """What the reference says of its terms counts, and not what the input held before."""
     some = case()
     inputs = some.tensors(CPU)
-    copies = cloned(inputs)
+    copies = some.copies(inputs)
     expected = some.expected(copies)
     right, before = copies[0], inputs[0]
     assert right is not None
@@ -41,6 +42,18 @@ def test_a_written_input_is_compared_by_the_terms_behind_it() -> None:
     wrong[0, 3] += 0.1 * expected.written["output"].max().to(wrong.dtype)
     with pytest.raises(NumericsError, match=r"written input output: 1 of 16 elements disagree; worst at \[0, 3\]"):
         assert_written(some, "output", wrong, right, before.fill_(1e9), expected)
+
+
+def test_only_what_a_call_may_write_is_copied_for_it() -> None:
+    """Weights of many gigabytes are lent; the buffer, which the reference writes too, is not."""
+    some = case()
+    inputs = some.tensors(CPU)
+    copies = some.copies(inputs)
+    assert [name for name, copy, tensor in zip(some.names(), copies, inputs, strict=True) if copy is not tensor] == [
+        "output"
+    ]
+    everything = replace(some, writable=None).copies(inputs)
+    assert not any(copy is tensor for copy, tensor in zip(everything, inputs, strict=True))
 
 
 def test_a_peer_that_writes_something_else_is_not_timed() -> None:

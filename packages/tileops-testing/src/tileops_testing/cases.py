@@ -43,6 +43,7 @@ class Case:
         empty: Those free sizes that are others when no element is left, nothing where none may be zero; by default the
             first one, whose last axis is zero.
         device_parameter: The construction parameter that says where a call without tensors runs.
+        writable: The inputs that some call may write; None where any may be.
         seed: Of the random inputs.
     """
 
@@ -57,6 +58,7 @@ class Case:
     empty: Sizes | None = None
     device_parameter: str | None = None
     row: str = ""
+    writable: frozenset[str] | None = None
     seed: int = 0
 
     @property
@@ -99,6 +101,13 @@ class Case:
     def names(self) -> tuple[str, ...]:
         """The names of the inputs, in signature order."""
         return tuple(self.inputs(self.sizes))
+
+    def copies(self, inputs: Inputs) -> Inputs:
+        """Return the inputs for a call that may write them: those that it may write as copies, dense in memory."""
+        return tuple(
+            tensor if tensor is None or (self.writable is not None and name not in self.writable) else tensor.clone()
+            for name, tensor in zip(self.names(), inputs, strict=True)
+        )
 
     def expected(self, inputs: Inputs) -> Expected:
         """Return what the reference says of a call on ``inputs``; it writes the inputs that the op writes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
@@ -28,6 +29,8 @@ Values = Literal["normal", "small", "positive", "near_one", "large", "integers",
 """
 
 _SLICE_START, _SLICE_MARGIN = 3, 5
+_DRAWN_AT_ONCE = 1 << 28
+"""So many elements are drawn in float32 at a time: of the largest tensors a device holds no such copy as a whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,11 +53,21 @@ class TensorInput:
         if self.contents is not None:
             return lay_out(self.contents.to(device, copy=True), self.layout)
         generator = torch.Generator(device=device).manual_seed(seed)
-        return lay_out(_draw(self, generator, device), self.layout)
+        return lay_out(_draw_all(self, generator, device), self.layout)
 
     def with_layout(self, layout: Layout) -> TensorInput:
         """Return the same input lying otherwise in memory, where the signature allows it."""
         return replace(self, layout="contiguous" if self.contiguous and layout != "offset" else layout)
+
+
+def _draw_all(spec: TensorInput, generator: torch.Generator, device: torch.device) -> Tensor:
+    total = math.prod(spec.shape)
+    if total <= _DRAWN_AT_ONCE:
+        return _draw(spec, generator, device)
+    drawn = torch.empty(spec.shape, dtype=spec.dtype, device=device)
+    for piece in drawn.view(-1).split(_DRAWN_AT_ONCE):
+        piece.copy_(_draw(replace(spec, shape=(piece.numel(),)), generator, device))
+    return drawn
 
 
 def _draw(spec: TensorInput, generator: torch.Generator, device: torch.device) -> Tensor:

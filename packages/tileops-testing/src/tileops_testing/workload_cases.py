@@ -87,6 +87,7 @@ def case_of_row(op: type[Op], entry: OpEntry, row: WorkloadRow, dtypes: Mapping[
         steps=steps,
         empty=_empty(entry, row, dtypes, sizes),
         device_parameter=None if entry.signature.inputs else _device_parameter(entry),
+        writable=frozenset(tensor.name for tensor in entry.signature.inputs if tensor.mutated is not False),
     )
 
 

@@ -16,7 +16,6 @@ from tileops_testing.cases import Case, Inputs
 from tileops_testing.errors import CheckFailedError
 from tileops_testing.numerics import NumericsError, compare, tolerance
 from tileops_testing.subject import SubjectOp, outputs_of
-from tileops_testing.suites.suite import cloned
 
 __all__ = ["OWN_NAME", "BenchOp", "Implementation", "Runner", "host_load"]
 
@@ -91,16 +90,16 @@ class Runner:
 
     def _work(self, inputs: Inputs) -> Work:
         """The least work of a call, read while its tensors are there: the contents of ids may decide it."""
-        given = cloned(inputs)
+        given = self._case.copies(inputs)
         self._op(*given)
         return self._op.eval_roofline()
 
     def _check(self, implementations: Mapping[str, Implementation], inputs: Inputs) -> dict[str, str]:
-        copies = cloned(inputs)
+        copies = self._case.copies(inputs)
         expected = self._case.expected(copies)
         found: dict[str, str] = {}
         for name, implementation in implementations.items():
-            given = cloned(inputs)
+            given = self._case.copies(inputs)
             result = outputs_of(implementation(*given))  # type: ignore[arg-type]
             extra = 0 if name == OWN_NAME else _PEER_ROUNDINGS
             words = [

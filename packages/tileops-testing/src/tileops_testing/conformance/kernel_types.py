@@ -25,7 +25,7 @@ from tileops_testing.fakes import fake_outputs
 from tileops_testing.inputs import poisoned_allocations
 from tileops_testing.subject import outputs_of
 from tileops_testing.suites import EagerSuite
-from tileops_testing.suites.suite import assert_outputs, cloned
+from tileops_testing.suites.suite import assert_outputs
 from tileops_testing.workload_cases import cases_of
 
 __all__ = ["check_kernel_type"]
@@ -164,7 +164,7 @@ def _on_shared_entries(subject: _Subject, served: Sequence[tuple[Case, CallSpec]
         subject.table(op).entry(built_for)
         inputs = alone.tensors(subject.device)
         promised = fake_outputs(alone.construct(), inputs)
-        expected = alone.expected(cloned(inputs))
+        expected = alone.expected(alone.copies(inputs))
         try:
             with poisoned_allocations():
                 outputs = outputs_of(op(*inputs))

@@ -17,7 +17,7 @@ from tileops_testing.graphs import CudaGraphRecorder, GraphRecorder, copy_into
 from tileops_testing.inputs import poison
 from tileops_testing.references import Expected
 from tileops_testing.subject import SubjectOp, outputs_of
-from tileops_testing.suites.suite import Check, Checks, assert_outputs, assert_written, cloned, kernels_of, written_by
+from tileops_testing.suites.suite import Check, Checks, assert_outputs, assert_written, kernels_of, written_by
 
 __all__ = ["CudaGraphSuite"]
 
@@ -47,7 +47,7 @@ class CudaGraphSuite:
         with checks.check("cold capture") as notes:
             notes.append(_cold_capture(_Captured(op, case, inputs, promised, self.recorder(), device)))
         with checks.check("warm call"):
-            expected = case.expected(cloned(inputs))
+            expected = case.expected(case.copies(inputs))
             assert_outputs(case, outputs_of(op(*inputs)), expected, promised)
         captured = _Captured(op, case, inputs, promised, self.recorder(), device)
         with checks.check("capture builds and waits for nothing"):
@@ -59,7 +59,7 @@ class CudaGraphSuite:
         with checks.check("replay on a side stream"), _side_stream(device):
             captured.assert_replays(fresh=2)
         with checks.check("twice in one graph"):
-            _assert_twice(op, case, promised, self.recorder(), device)
+            _assert_twice(op, case, inputs, promised, self.recorder(), device)
         return checks.finish()
 
 
@@ -103,7 +103,7 @@ class _Captured:
         _poison_new(self._outputs, self._inputs)
         values = self._case.tensors(self._device, fresh=fresh)
         copy_into(self._inputs, values)
-        copies = cloned(values)
+        copies = self._case.copies(values)
         expected = self._case.expected(copies)
         self._recorder.replay()
         assert_outputs(self._case, self._outputs, expected, self._promised)
@@ -134,18 +134,18 @@ def _assert_effect(
 def _assert_twice(
     op: SubjectOp,
     case: Case,
+    inputs: Inputs,
     promised: tuple[TensorFacts | None, ...],
     recorder: GraphRecorder,
     device: torch.device,
 ) -> None:
     """Two calls on the same tensors in one graph are two calls: neither loses its outputs or what it wrote."""
-    inputs = case.tensors(device, fresh=4)
     first, second = recorder.capture(lambda: (outputs_of(op(*inputs)), outputs_of(op(*inputs))))
     for outputs in (first, second):
         _poison_new(outputs, inputs)
     values = case.tensors(device, fresh=5)
     copy_into(inputs, values)
-    copies = cloned(values)
+    copies = case.copies(values)
     once, twice = case.expected(copies), case.expected(copies)
     recorder.replay()
     if not any(output is tensor for output in first for tensor in inputs if tensor is not None):
