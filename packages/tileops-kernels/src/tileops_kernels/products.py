@@ -16,6 +16,7 @@ import torch
 
 from tileops_kernels.build import cpu
 from tileops_kernels.build.launcher import CPUFunction
+from tileops_kernels.build.loaded import Loaded
 from tileops_kernels.build.program import Program
 from tileops_kernels.calls import CallSpec
 from tileops_kernels.kernel import Kernel
@@ -188,7 +189,9 @@ class CPUProduct(Product[ProductCallT]):
 
     def __init__(self, call: ProductCallT) -> None:
         super().__init__(call)
-        self._loaded: dict[tuple[Callable[[str], Program] | None, str], CPUFunction] = {}
+        self._loaded: Loaded[tuple[Callable[[str], Program], str], CPUFunction] = Loaded(
+            lambda key: cpu.load_for(self, key[0](key[1]))
+        )
 
     @classmethod
     def entry_for(cls, call: ProductCallT) -> tuple[Hashable, Callable[[], Kernel[ProductCallT]]]:
@@ -209,13 +212,7 @@ class CPUProduct(Product[ProductCallT]):
 
         `program` makes it, for a kernel type that has more than one product.
         """
-        split = "rows" if m > n else "columns"
-        run = self._loaded.get((program, split))
-        if run is None:
-            wanted = self.program(split) if program is None else program(split)
-            run = cpu.load(wanted, owner=f"{type(self).__name__} for {self.call}")
-            self._loaded[program, split] = run
-        return run
+        return self._loaded[program or self.program, "rows" if m > n else "columns"]
 
 
 def _vector(call: ProductCall) -> int:

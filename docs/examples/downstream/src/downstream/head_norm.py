@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tileops_kernels.build import cpu
 from tileops_kernels.build.launcher import CPUFunction
+from tileops_kernels.build.loaded import Loaded
 from tileops_kernels.build.program import Program
 from tileops_kernels.dtypes import FLOATS, float_refusal
 from tileops_kernels.kernel import Kernel
@@ -29,7 +30,7 @@ class HeadNormKernel(Kernel[LayerNormCall], RMSNormFwdInterface):
 
     def __init__(self, call: LayerNormCall) -> None:
         super().__init__(call)
-        self._loaded: dict[bool, CPUFunction] = {}
+        self._loaded: Loaded[bool, CPUFunction] = Loaded(lambda each: cpu.load_for(self, self._program(weighted=each)))
 
     @classmethod
     def refusal(cls, call: LayerNormCall) -> str | None:
@@ -53,16 +54,9 @@ class HeadNormKernel(Kernel[LayerNormCall], RMSNormFwdInterface):
         if y.numel() == 0:
             return y
         passed = {"x": x, "y": y} if weight is None else {"x": x, "weight": weight, "y": y}
-        run = self._load(weighted=weight is not None)
+        run = self._loaded[weight is not None]
         run(*addresses(self, **passed), self.call.eps, y.numel() // self.call.n, torch.get_num_threads())
         return y
-
-    def _load(self, *, weighted: bool) -> CPUFunction:
-        run = self._loaded.get(weighted)
-        if run is None:
-            owner = f"{type(self).__name__} for {self.call}"
-            run = self._loaded[weighted] = cpu.load(self._program(weighted=weighted), owner=owner)
-        return run
 
     def _program(self, *, weighted: bool) -> Program:
         module, dtype = "downstream.programs.head_norm", FLOATS[self.call.dtype]

@@ -13,6 +13,7 @@ from tileops_kernels.build import compiler, launcher
 from tileops_kernels.build.cache import CacheFolder, cache_folder
 from tileops_kernels.build.compiler import Compiler
 from tileops_kernels.build.launcher import CPUFunction, LibrarySource, RowSplit
+from tileops_kernels.build.loaded import Entry, owner_of
 from tileops_kernels.build.lowering import LoweringError, import_tilelang, lower_to_c, tilelang_errors
 from tileops_kernels.build.once import Once
 from tileops_kernels.build.program import Program
@@ -145,3 +146,8 @@ _BUILDER = CPUBuilder()
 def load(program: Program, *, owner: str) -> CPUFunction:
     """The loaded function of `program`, from this process, the cache folder or a build; see `CPUBuilder.load`."""
     return _BUILDER.load(program, owner=owner)
+
+
+def load_for(kernel: Entry, program: Program) -> CPUFunction:
+    """The loaded function of `program`; errors name `kernel` and the call that it was built for."""
+    return load(program, owner=owner_of(kernel))

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import torch
 
+from tileops_kernels.build.loaded import Entry, owner_of
 from tileops_kernels.build.lowering import LoweringError, compile_for_cuda, import_tilelang, tilelang_errors
 from tileops_kernels.build.once import Once
 from tileops_kernels.build.program import Program
@@ -97,3 +98,8 @@ _BUILDER = CUDABuilder()
 def load(program: Program, *, arch: int, owner: str) -> CUDAFunction:
     """The loaded function of `program`, from this process, TileLang's cache or a build; see `CUDABuilder.load`."""
     return _BUILDER.load(program, arch=arch, owner=owner)
+
+
+def load_for(kernel: Entry, program: Program) -> CUDAFunction:
+    """The loaded function of `program` for the device of the call that `kernel` was built for; errors name both."""
+    return load(program, arch=kernel.call.arch, owner=owner_of(kernel))

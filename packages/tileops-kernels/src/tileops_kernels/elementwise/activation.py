@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import ClassVar
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tileops_kernels.build import cpu, cuda
 from tileops_kernels.build.launcher import CPUFunction
+from tileops_kernels.build.loaded import Loaded
 from tileops_kernels.build.program import Program
 from tileops_kernels.dtypes import FLOATS, float_refusal
 from tileops_kernels.elementwise.interfaces import ActivationCall, ReluFwdInterface
@@ -42,7 +43,9 @@ class ReluKernel(Kernel[ActivationCall], ReluFwdInterface):
 
     def __init__(self, call: ActivationCall) -> None:
         super().__init__(call)
-        self._loaded: dict[tuple[bool, bool], cuda.CUDAFunction] = {}
+        self._loaded: Loaded[tuple[bool, bool], cuda.CUDAFunction] = Loaded(
+            lambda key: cuda.load_for(self, self.program(aligned=key[0], inplace=key[1]))
+        )
 
     @classmethod
     def refusal(cls, call: ActivationCall) -> str | None:
@@ -70,7 +73,7 @@ class ReluKernel(Kernel[ActivationCall], ReluFwdInterface):
         if elements == 0:
             return y
         aligned = x.data_ptr() % ACCESS_BYTES == 0
-        run = self._loaded.get((aligned, out is None)) or self._load(aligned=aligned, inplace=out is not None)
+        run = self._loaded[aligned, out is not None]
         with torch.cuda.device(x.device):
             if out is None:
                 run(x.as_strided((elements,), (1,)), y.view(elements))
@@ -78,23 +81,11 @@ class ReluKernel(Kernel[ActivationCall], ReluFwdInterface):
                 run(x.as_strided((elements,), (1,)))
         return y
 
-    def _load(self, *, aligned: bool, inplace: bool) -> cuda.CUDAFunction:
-        """The program of one alignment and one effect, built by the first call that needs it."""
-        owner = f"{type(self).__name__} for {self.call}"
-        run = cuda.load(self.program(aligned=aligned, inplace=inplace), arch=self.call.arch, owner=owner)
-        self._loaded[aligned, not inplace] = run
-        return run
-
 
 class ReluCPUKernel(Kernel[ActivationCall], ReluFwdInterface):
     """ReLU on a CPU: elements are shared among the threads that torch uses."""
 
     devices: ClassVar[frozenset[str]] = frozenset({"cpu"})
-
-    def __init__(self, call: ActivationCall) -> None:
-        super().__init__(call)
-        self._into_another: CPUFunction | None = None
-        self._in_place: CPUFunction | None = None
 
     @classmethod
     def refusal(cls, call: ActivationCall) -> str | None:
@@ -119,22 +110,21 @@ class ReluCPUKernel(Kernel[ActivationCall], ReluFwdInterface):
         if out is None:
             y = torch.empty_like(x, memory_format=torch.contiguous_format)
             if elements := x.numel():
-                run = self._into_another or self._load(inplace=False)
-                run(x.data_ptr(), y.data_ptr(), elements, torch.get_num_threads())
+                self._into_another(x.data_ptr(), y.data_ptr(), elements, torch.get_num_threads())
             return y
         if elements := x.numel():
-            run = self._in_place or self._load(inplace=True)
-            run(x.data_ptr(), elements, torch.get_num_threads())
+            self._in_place(x.data_ptr(), elements, torch.get_num_threads())
         return out
 
-    def _load(self, *, inplace: bool) -> CPUFunction:
-        """The program of one effect, built by the first call that needs it."""
-        run = cpu.load(self.program(inplace=inplace), owner=f"{type(self).__name__} for {self.call}")
-        if inplace:
-            self._in_place = run
-        else:
-            self._into_another = run
-        return run
+    @cached_property
+    def _into_another(self) -> CPUFunction:
+        """The program into another tensor, built by the first call that needs it."""
+        return cpu.load_for(self, self.program(inplace=False))
+
+    @cached_property
+    def _in_place(self) -> CPUFunction:
+        """The program in place, built by the first call that needs it."""
+        return cpu.load_for(self, self.program(inplace=True))
 
 
 RELU_KERNELS: Mapping[str, KernelType] = {"relu": ReluKernel, "relu_cpu": ReluCPUKernel}

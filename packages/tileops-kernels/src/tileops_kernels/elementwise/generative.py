@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cached_property, partial
 from math import gcd
 from typing import ClassVar, Self
 
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from tileops_kernels.build import cpu, cuda
 from tileops_kernels.build.launcher import CPUFunction
+from tileops_kernels.build.loaded import Loaded
 from tileops_kernels.build.program import Program
 from tileops_kernels.dtypes import FLOATS, float_refusal
 from tileops_kernels.elementwise.interfaces import AlibiCall, AlibiFwdInterface, SinusoidalCall, SinusoidalFwdInterface
@@ -88,7 +89,7 @@ class AlibiKernel(_AlibiKernel):
 
     def __init__(self, call: AlibiCall) -> None:
         super().__init__(call)
-        self._loaded: dict[int, cuda.CUDAFunction] = {}
+        self._loaded: Loaded[int, cuda.CUDAFunction] = Loaded(lambda each: cuda.load_for(self, self.program(each)))
 
     def programs(self) -> Sequence[Program]:
         """The programs for the widest access and for lengths that it does not divide."""
@@ -107,26 +108,16 @@ class AlibiKernel(_AlibiKernel):
         if length == 0:
             return y
         vector = row_settings(length, call.dtype).vector
-        run = self._loaded.get(vector) or self._load(vector)
+        run = self._loaded[vector]
         with torch.cuda.device(y.device):
             run(self._slopes, y.view(call.num_heads * length, length // vector, vector))
         return y
-
-    def _load(self, vector: int) -> cuda.CUDAFunction:
-        """The program of one access, built by the first call that needs it."""
-        run = cuda.load(self.program(vector), arch=self.call.arch, owner=f"{type(self).__name__} for {self.call}")
-        self._loaded[vector] = run
-        return run
 
 
 class AlibiCPUKernel(_AlibiKernel):
     """ALiBi on a CPU: rows are shared among the threads that torch uses."""
 
     devices: ClassVar[frozenset[str]] = frozenset({"cpu"})
-
-    def __init__(self, call: AlibiCall) -> None:
-        super().__init__(call)
-        self._run: CPUFunction | None = None
 
     def programs(self) -> Sequence[Program]:
         """The program, which is the same for every number of heads."""
@@ -137,14 +128,14 @@ class AlibiCPUKernel(_AlibiKernel):
         heads = self.call.num_heads
         y = torch.empty((heads, length, length), dtype=self.call.dtype, device="cpu")
         if length:
-            run = self._run or self._load()
+            run = self._run
             run(self._slopes.data_ptr(), y.data_ptr(), 0, heads, heads * length, length, torch.get_num_threads())
         return y
 
-    def _load(self) -> CPUFunction:
+    @cached_property
+    def _run(self) -> CPUFunction:
         """The program, built by the first call that needs it."""
-        self._run = cpu.load(self.programs()[0], owner=f"{type(self).__name__} for {self.call}")
-        return self._run
+        return cpu.load_for(self, self.programs()[0])
 
 
 class _SinusoidalKernel(Kernel[SinusoidalCall], SinusoidalFwdInterface):
@@ -176,7 +167,6 @@ class SinusoidalKernel(_SinusoidalKernel):
     def __init__(self, call: SinusoidalCall) -> None:
         super().__init__(call)
         self.settings = row_settings(call.width, call.dtype)
-        self._run: cuda.CUDAFunction | None = None
 
     def config(self) -> Mapping[str, object]:
         """The launch settings."""
@@ -193,27 +183,22 @@ class SinusoidalKernel(_SinusoidalKernel):
         y = torch.empty((length, call.width), dtype=call.dtype, device=call.device)
         if length == 0:
             return y
-        run = self._run or self._load()
+        run = self._run
         with torch.cuda.device(y.device):
             frequencies = self._frequencies.view(call.width // vector, vector // 2)
             run(frequencies, y.view(length, call.width // vector, vector))
         return y
 
-    def _load(self) -> cuda.CUDAFunction:
+    @cached_property
+    def _run(self) -> cuda.CUDAFunction:
         """The program, built by the first call that needs it."""
-        owner = f"{type(self).__name__} for {self.call}"
-        self._run = cuda.load(self.programs()[0], arch=self.call.arch, owner=owner)
-        return self._run
+        return cuda.load_for(self, self.programs()[0])
 
 
 class SinusoidalCPUKernel(_SinusoidalKernel):
     """Sinusoidal embeddings on a CPU: positions are shared among the threads that torch uses."""
 
     devices: ClassVar[frozenset[str]] = frozenset({"cpu"})
-
-    def __init__(self, call: SinusoidalCall) -> None:
-        super().__init__(call)
-        self._run: CPUFunction | None = None
 
     def programs(self) -> Sequence[Program]:
         """The program, which is the same for every width."""
@@ -224,14 +209,14 @@ class SinusoidalCPUKernel(_SinusoidalKernel):
         width = self.call.width
         y = torch.empty((length, width), dtype=self.call.dtype, device="cpu")
         if length:
-            run = self._run or self._load()
+            run = self._run
             run(self._frequencies.data_ptr(), y.data_ptr(), 0, length, width // 2, torch.get_num_threads())
         return y
 
-    def _load(self) -> CPUFunction:
+    @cached_property
+    def _run(self) -> CPUFunction:
         """The program, built by the first call that needs it."""
-        self._run = cpu.load(self.programs()[0], owner=f"{type(self).__name__} for {self.call}")
-        return self._run
+        return cpu.load_for(self, self.programs()[0])
 
 
 ALIBI_KERNELS: Mapping[str, KernelType] = {"alibi": AlibiKernel, "alibi_cpu": AlibiCPUKernel}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import ClassVar
 
 import torch
@@ -68,10 +68,6 @@ def general_settings(call: GemmCall) -> ProductSettings:
 class GemmCUDAKernel(CUDAProduct[GemmCall], GemmFwdInterface):
     """The program and its launch, which the CUDA kernel types share."""
 
-    def __init__(self, call: GemmCall) -> None:
-        super().__init__(call)
-        self._run: cuda.CUDAFunction | None = None
-
     def programs(self) -> Sequence[Program]:
         """Its one program."""
         return (self.program(),)
@@ -100,15 +96,14 @@ class GemmCUDAKernel(CUDAProduct[GemmCall], GemmFwdInterface):
         if k == 0:
             return d.zero_()
         with torch.cuda.device(a.device):
-            run = self._run or self._load()
+            run = self._run
             run(aligned_matrix(a, *a.shape), aligned_matrix(b, *b.shape), d.as_strided((m, n), (n, 1)))
         return d
 
-    def _load(self) -> cuda.CUDAFunction:
+    @cached_property
+    def _run(self) -> cuda.CUDAFunction:
         """The program, built by the first call that launches it."""
-        owner = f"{type(self).__name__} for {self.call}"
-        self._run = cuda.load(self.program(), arch=self.call.arch, owner=owner)
-        return self._run
+        return cuda.load_for(self, self.program())
 
 
 class GemmTMAKernel(GemmCUDAKernel, TMAProduct[GemmCall]):
@@ -129,7 +124,6 @@ class GemmPartsKernel(TMAProduct[GemmCall], GemmFwdInterface):
     def __init__(self, call: GemmCall) -> None:
         super().__init__(call)
         self.settings = parts_settings(call)
-        self._run: tuple[cuda.CUDAFunction, cuda.CUDAFunction] | None = None
 
     @classmethod
     def refusal(cls, call: GemmCall) -> str | None:
@@ -171,18 +165,17 @@ class GemmPartsKernel(TMAProduct[GemmCall], GemmFwdInterface):
         tiles = -(-m // tile.rows) * -(-n // tile.columns)
         parts, steps = parts_of(tiles, -(-k // tile.depth), self.call.sm_count)
         with torch.cuda.device(a.device):
-            multiply, add = self._run or self._load()
+            multiply, add = self._run
             found = a.new_empty((parts, m, n), dtype=torch.float32).as_strided((parts, m, n), (m * n, n, 1))
             multiply(aligned_matrix(a, *a.shape), aligned_matrix(b, *b.shape), found, steps * tile.depth)
             add(found.as_strided((parts, m * n), (m * n, 1)), d.as_strided((m * n,), (1,)))
         return d
 
-    def _load(self) -> tuple[cuda.CUDAFunction, cuda.CUDAFunction]:
+    @cached_property
+    def _run(self) -> tuple[cuda.CUDAFunction, cuda.CUDAFunction]:
         """The programs, built by the first call that launches them."""
-        load = partial(cuda.load, arch=self.call.arch, owner=f"{type(self).__name__} for {self.call}")
         multiply, add = self.programs()
-        self._run = load(multiply), load(add)
-        return self._run
+        return cuda.load_for(self, multiply), cuda.load_for(self, add)
 
 
 class GemmAsyncKernel(GemmCUDAKernel, AsyncProduct[GemmCall]):
@@ -222,7 +215,6 @@ class GemmDotsKernel(Product[GemmCall], GemmFwdInterface):
     def __init__(self, call: GemmCall) -> None:
         super().__init__(call)
         self.settings = dot_settings(call.dtype, lines=LINES, group=HANDFUL, vectors=_whole_terms(call))
-        self._run: cuda.CUDAFunction | None = None
 
     @classmethod
     def refusal(cls, call: GemmCall) -> str | None:
@@ -260,15 +252,14 @@ class GemmDotsKernel(Product[GemmCall], GemmFwdInterface):
         if k == 0:
             return d.zero_()
         with torch.cuda.device(a.device):
-            run = self._run or self._load()
+            run = self._run
             run(aligned_matrix(a, m, k), aligned_matrix(b, n, k), d.as_strided((m, n), (n, 1)))
         return d
 
-    def _load(self) -> cuda.CUDAFunction:
+    @cached_property
+    def _run(self) -> cuda.CUDAFunction:
         """The program, built by the first call that launches it."""
-        owner = f"{type(self).__name__} for {self.call}"
-        self._run = cuda.load(self.programs()[0], arch=self.call.arch, owner=owner)
-        return self._run
+        return cuda.load_for(self, self.programs()[0])
 
 
 class GemmCPUKernel(CPUProduct[GemmCall], GemmFwdInterface):

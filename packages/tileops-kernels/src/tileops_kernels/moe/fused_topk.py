@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import ClassVar
 
 import torch
@@ -48,10 +48,6 @@ class _FusedTopK(Kernel[FusedTopKCall], FusedTopKFwdInterface):
 class FusedTopKKernel(_FusedTopK):
     """Choice of experts on CUDA: a warp for each token finds one expert after the other."""
 
-    def __init__(self, call: FusedTopKCall) -> None:
-        super().__init__(call)
-        self._run: cuda.CUDAFunction | None = None
-
     @classmethod
     def entry_for(cls, call: FusedTopKCall) -> tuple[Hashable, Callable[[], Kernel[FusedTopKCall]]]:
         """One entry for all numbers of experts of which a lane holds equally many."""
@@ -87,26 +83,22 @@ class FusedTopKKernel(_FusedTopK):
         ids = gating_output.new_empty((rows, top_k), dtype=torch.int32)
         if rows:
             with torch.cuda.device(gating_output.device):
-                run = self._run or self._load()
+                run = self._run
                 given = aligned(gating_output).as_strided((rows, experts), (experts, 1))
                 biases = () if bias is None else (aligned(bias).as_strided((experts,), (1,)),)
                 run(given, *biases, weights, ids)
         return weights, ids
 
-    def _load(self) -> cuda.CUDAFunction:
+    @cached_property
+    def _run(self) -> cuda.CUDAFunction:
         """The program, built by the first call that launches it."""
-        self._run = cuda.load(self.program(), arch=self.call.arch, owner=f"{type(self).__name__} for {self.call}")
-        return self._run
+        return cuda.load_for(self, self.program())
 
 
 class FusedTopKCPUKernel(_FusedTopK):
     """Choice of experts on a CPU: the threads that torch uses share tokens."""
 
     devices: ClassVar[frozenset[str]] = frozenset({"cpu"})
-
-    def __init__(self, call: FusedTopKCall) -> None:
-        super().__init__(call)
-        self._run: CPUFunction | None = None
 
     @classmethod
     def entry_for(cls, call: FusedTopKCall) -> tuple[Hashable, Callable[[], Kernel[FusedTopKCall]]]:
@@ -134,7 +126,7 @@ class FusedTopKCPUKernel(_FusedTopK):
         rows, experts = gating_output.shape
         weights, ids = torch.empty(rows, top_k), torch.empty(rows, top_k, dtype=torch.int32)
         if rows:
-            run = self._run or self._load()
+            run = self._run
             scores = torch.empty(rows, experts)
             keys = torch.empty(rows, experts, dtype=torch.int32)
             tensors = {"gating_output": gating_output} | ({} if bias is None else {"correction_bias": bias})
@@ -142,10 +134,10 @@ class FusedTopKCPUKernel(_FusedTopK):
             run(*addresses(self, **tensors), *written, experts, rows, top_k, torch.get_num_threads())
         return weights, ids
 
-    def _load(self) -> CPUFunction:
+    @cached_property
+    def _run(self) -> CPUFunction:
         """The program, built by the first call that needs it."""
-        self._run = cpu.load(self.program(), owner=f"{type(self).__name__} for {self.call}")
-        return self._run
+        return cpu.load_for(self, self.program())
 
 
 FUSED_TOPK_KERNELS: Mapping[str, KernelType] = {"fused_topk": FusedTopKKernel, "fused_topk_cpu": FusedTopKCPUKernel}

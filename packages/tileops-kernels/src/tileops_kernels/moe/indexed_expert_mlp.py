@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import ClassVar
 
 import torch
@@ -48,7 +48,6 @@ class IndexedExpertMLPKernel(_IndexedExpertMLP):
     def __init__(self, call: IndexedExpertMLPCall) -> None:
         super().__init__(call)
         self.settings = dot_settings(call.dtype, lines=LINES, group=GROUP, vectors=call.vectors)
-        self._run: tuple[cuda.CUDAFunction, cuda.CUDAFunction, cuda.CUDAFunction] | None = None
 
     def config(self) -> Mapping[str, object]:
         """The launch settings."""
@@ -83,7 +82,7 @@ class IndexedExpertMLPKernel(_IndexedExpertMLP):
             output.zero_()
             return
         with torch.cuda.device(output.device):
-            gate_up, down, sums = self._run or self._load()
+            gate_up, down, sums = self._run
             m, each = topk_ids.shape
             ids, weights = (
                 aligned(topk_ids).as_strided((pairs,), (1,)),
@@ -99,22 +98,17 @@ class IndexedExpertMLPKernel(_IndexedExpertMLP):
             if target is not output:
                 output.copy_(target)
 
-    def _load(self) -> tuple[cuda.CUDAFunction, cuda.CUDAFunction, cuda.CUDAFunction]:
+    @cached_property
+    def _run(self) -> tuple[cuda.CUDAFunction, cuda.CUDAFunction, cuda.CUDAFunction]:
         """The programs, built by the first call that launches them."""
-        load = partial(cuda.load, arch=self.call.arch, owner=f"{type(self).__name__} for {self.call}")
         gate_up, down, sums = self.programs()
-        self._run = load(gate_up), load(down), load(sums)
-        return self._run
+        return cuda.load_for(self, gate_up), cuda.load_for(self, down), cuda.load_for(self, sums)
 
 
 class IndexedExpertMLPCPUKernel(_IndexedExpertMLP):
     """On a CPU: the threads that torch uses share the columns of each product."""
 
     devices: ClassVar[frozenset[str]] = frozenset({"cpu"})
-
-    def __init__(self, call: IndexedExpertMLPCall) -> None:
-        super().__init__(call)
-        self._run: tuple[CPUFunction, CPUFunction, CPUFunction] | None = None
 
     @classmethod
     def entry_for(cls, call: IndexedExpertMLPCall) -> tuple[Hashable, Callable[[], Kernel[IndexedExpertMLPCall]]]:
@@ -151,7 +145,7 @@ class IndexedExpertMLPCPUKernel(_IndexedExpertMLP):
         target, x, gates, columns, weights, ids = addresses(
             self, **tensors, topk_weights=topk_weights, topk_ids=topk_ids
         )
-        gate_up, down, sums = self._run or self._load()
+        gate_up, down, sums = self._run
         m, each, threads = *topk_ids.shape, torch.get_num_threads()
         hidden, results = output.new_empty((pairs, f)), output.new_empty((pairs, h), dtype=torch.float32)
         places = hidden.data_ptr(), results.data_ptr()
@@ -159,12 +153,11 @@ class IndexedExpertMLPCPUKernel(_IndexedExpertMLP):
         down(places[0], columns, ids, places[1], h, experts, 1, h, f, h, pairs, threads)
         sums(places[1], weights, ids, target, m, experts, each, scale, h, pairs, threads)
 
-    def _load(self) -> tuple[CPUFunction, CPUFunction, CPUFunction]:
+    @cached_property
+    def _run(self) -> tuple[CPUFunction, CPUFunction, CPUFunction]:
         """The programs, built by the first call that runs them."""
-        load = partial(cpu.load, owner=f"{type(self).__name__} for {self.call}")
         gate_up, down, sums = self.programs()
-        self._run = load(gate_up), load(down), load(sums)
-        return self._run
+        return cpu.load_for(self, gate_up), cpu.load_for(self, down), cpu.load_for(self, sums)
 
 
 INDEXED_EXPERT_MLP_KERNELS: Mapping[str, KernelType] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import torch
@@ -74,11 +75,10 @@ class CUDAPlacing:
     def __init__(self, placement: Placement, kernel: Kernel[Any]) -> None:
         self._placement = placement
         self._kernel = kernel
-        self._run: tuple[cuda.CUDAFunction, cuda.CUDAFunction] | None = None
 
     def __call__(self, expert_ids: Tensor, *outputs: Tensor) -> None:
         """Place pairs, of which there is one at least; `outputs` are the program's, contiguous, on the same device."""
-        count, place = self._run or self._load()
+        count, place = self._run
         pairs = expert_ids.numel()
         chunks, steps = dealt(pairs)
         ids = aligned(expert_ids).as_strided((pairs,), (1,))
@@ -87,12 +87,11 @@ class CUDAPlacing:
             count(ids, counts, steps)
         place(ids, counts, *outputs, steps)
 
-    def _load(self) -> tuple[cuda.CUDAFunction, cuda.CUDAFunction]:
+    @cached_property
+    def _run(self) -> tuple[cuda.CUDAFunction, cuda.CUDAFunction]:
         """The programs, built by the first call."""
-        owner, arch = _owner(self._kernel), self._kernel.call.arch
         count, place = self._placement.cuda_programs()
-        self._run = cuda.load(count, arch=arch, owner=owner), cuda.load(place, arch=arch, owner=owner)
-        return self._run
+        return cuda.load_for(self._kernel, count), cuda.load_for(self._kernel, place)
 
 
 class CPUPlacing:
@@ -101,11 +100,10 @@ class CPUPlacing:
     def __init__(self, placement: Placement, kernel: Kernel[Any]) -> None:
         self._placement = placement
         self._kernel = kernel
-        self._run: CPUFunction | None = None
 
     def __call__(self, expert_ids: Tensor, *outputs: Tensor) -> None:
         """Place pairs, of which there is one at least; `outputs` are the program's, contiguous."""
-        run = self._run or self._load()
+        run = self._run
         pairs, experts = expert_ids.numel(), self._placement.experts
         counts = torch.empty(experts, dtype=torch.int32)
         sizes = (experts, pairs) if self._placement.form == "ends" else (experts, pairs, outputs[0].numel())
@@ -114,11 +112,7 @@ class CPUPlacing:
         (ids,) = addresses(self._kernel, expert_ids=expert_ids)
         run(ids, counts.data_ptr(), *(output.data_ptr() for output in outputs), *sizes, 1)
 
-    def _load(self) -> CPUFunction:
+    @cached_property
+    def _run(self) -> CPUFunction:
         """The program, built by the first call."""
-        self._run = cpu.load(self._placement.cpu_program(), owner=_owner(self._kernel))
-        return self._run
-
-
-def _owner(kernel: Kernel[Any]) -> str:
-    return f"{type(kernel).__name__} for {kernel.call}"
+        return cpu.load_for(self._kernel, self._placement.cpu_program())

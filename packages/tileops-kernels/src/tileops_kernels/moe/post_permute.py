@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import ClassVar
 
 import torch
@@ -59,7 +59,6 @@ class PostPermuteKernel(_PostPermute):
         super().__init__(call)
         widest = max(call.dtype.itemsize, call.out_dtype.itemsize)
         self.vector = ACCESS_BYTES // widest if call.vectors else 1
-        self._run: cuda.CUDAFunction | None = None
 
     def config(self) -> Mapping[str, object]:
         """The launch settings."""
@@ -86,7 +85,7 @@ class PostPermuteKernel(_PostPermute):
         """Launch the program."""
         (tokens, top_k), (count, h), vector = weights.shape, rows.shape, self.vector
         with torch.cuda.device(rows.device):
-            run = self._run or self._load()
+            run = self._run
             strides = h, vector, 1
             source = aligned(rows).as_strided((count, h // vector, vector), strides)
             factors = (aligned(weights).as_strided((tokens, top_k), (top_k, 1)),) if self.call.weighted else ()
@@ -97,20 +96,16 @@ class PostPermuteKernel(_PostPermute):
             if target is not output:
                 output.copy_(target)
 
-    def _load(self) -> cuda.CUDAFunction:
+    @cached_property
+    def _run(self) -> cuda.CUDAFunction:
         """The program, built by the first call that launches it."""
-        self._run = cuda.load(self.program(), arch=self.call.arch, owner=f"{type(self).__name__} for {self.call}")
-        return self._run
+        return cuda.load_for(self, self.program())
 
 
 class PostPermuteCPUKernel(_PostPermute):
     """Permutation on a CPU: the threads that torch uses share tokens."""
 
     devices: ClassVar[frozenset[str]] = frozenset({"cpu"})
-
-    def __init__(self, call: PostPermuteCall) -> None:
-        super().__init__(call)
-        self._run: CPUFunction | None = None
 
     @classmethod
     def entry_for(cls, call: PostPermuteCall) -> tuple[Hashable, Callable[[], Kernel[PostPermuteCall]]]:
@@ -128,7 +123,7 @@ class PostPermuteCPUKernel(_PostPermute):
 
     def add_up(self, rows: Tensor, weights: Tensor, places: Tensor, output: Tensor) -> None:
         """Run the program."""
-        run = self._run or self._load()
+        run = self._run
         tensors = {"expert_output": rows, "topk_weights": weights, "inverse_indices": places, "output": output}
         if not self.call.weighted:
             del tensors["topk_weights"]
@@ -136,10 +131,10 @@ class PostPermuteCPUKernel(_PostPermute):
         sizes = h, count, tokens, top_k
         run(*addresses(self, **tensors), self.call.scale, *sizes, torch.get_num_threads())
 
-    def _load(self) -> CPUFunction:
+    @cached_property
+    def _run(self) -> CPUFunction:
         """The program, built by the first call that needs it."""
-        self._run = cpu.load(self.program(), owner=f"{type(self).__name__} for {self.call}")
-        return self._run
+        return cpu.load_for(self, self.program())
 
 
 POST_PERMUTE_KERNELS: Mapping[str, KernelType] = {

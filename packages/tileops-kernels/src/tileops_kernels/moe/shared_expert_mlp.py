@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import ClassVar
 
 import torch
@@ -59,10 +59,6 @@ def general_settings(call: SharedExpertMLPCall) -> ProductSettings:
 class _SharedExpertMLPOnCUDA(Product[SharedExpertMLPCall], SharedExpertMLPFwdInterface):
     """Two launches, which all CUDA kernel types share: the gated product, then the other."""
 
-    def __init__(self, call: SharedExpertMLPCall) -> None:
-        super().__init__(call)
-        self._run: tuple[cuda.CUDAFunction, cuda.CUDAFunction] | None = None
-
     def forward(self, hidden_states: Tensor, w_gate_up: Tensor, w_down: Tensor) -> Tensor:
         """See `SharedExpertMLPFwdInterface.forward`."""
         (m, k), n = hidden_states.shape, w_down.shape[1]
@@ -72,18 +68,17 @@ class _SharedExpertMLPOnCUDA(Product[SharedExpertMLPCall], SharedExpertMLPFwdInt
         if n == 0:
             return output.zero_()
         with torch.cuda.device(hidden_states.device):
-            gate_up, down = self._run or self._load()
+            gate_up, down = self._run
             hidden = hidden_states.new_empty((m, n)).as_strided((m, n), (n, 1))
             gate_up(aligned_matrix(hidden_states, m, k), aligned_matrix(w_gate_up, 2 * n, k), hidden)
             down(hidden, aligned_matrix(w_down, k, n), output.as_strided((m, k), (k, 1)))
         return output
 
-    def _load(self) -> tuple[cuda.CUDAFunction, cuda.CUDAFunction]:
+    @cached_property
+    def _run(self) -> tuple[cuda.CUDAFunction, cuda.CUDAFunction]:
         """The programs, built by the first call that launches them."""
-        load = partial(cuda.load, arch=self.call.arch, owner=f"{type(self).__name__} for {self.call}")
         gate_up, down = self.programs()
-        self._run = load(gate_up), load(down)
-        return self._run
+        return cuda.load_for(self, gate_up), cuda.load_for(self, down)
 
 
 class SharedExpertMLPCUDAKernel(_SharedExpertMLPOnCUDA, CUDAProduct[SharedExpertMLPCall]):

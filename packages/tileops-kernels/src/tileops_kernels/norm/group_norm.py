@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import ClassVar
 
 import torch
@@ -69,10 +69,6 @@ class GroupNormCPUKernel(Kernel[GroupNormCall], GroupNormFwdInterface):
 
     devices: ClassVar[frozenset[str]] = frozenset({"cpu"})
 
-    def __init__(self, call: GroupNormCall) -> None:
-        super().__init__(call)
-        self._loaded: CPUFunction | None = None
-
     @classmethod
     def refusal(cls, call: GroupNormCall) -> str | None:
         """None for the dtypes that all norms serve."""
@@ -98,12 +94,15 @@ class GroupNormCPUKernel(Kernel[GroupNormCall], GroupNormFwdInterface):
         located = {name: tensor for name, tensor in (("weight", weight), ("bias", bias)) if tensor is not None}
         source, *found, target = addresses(self, x=x, **located, y=y)
         places = dict(zip(located, found, strict=True))
-        if self._loaded is None:
-            self._loaded = cpu.load(self.programs()[0], owner=f"{type(self).__name__} for {self.call}")
         given = [places.get(name, target) for name in ("weight", "bias")]
         sizes = x.shape[1] // self.call.span, count // self.call.n
-        self._loaded(source, *given, target, self.call.eps, 0, flags, *sizes, torch.get_num_threads())
+        self._run(source, *given, target, self.call.eps, 0, flags, *sizes, torch.get_num_threads())
         return y
+
+    @cached_property
+    def _run(self) -> CPUFunction:
+        """The program, built by the first call that needs it."""
+        return cpu.load_for(self, self.programs()[0])
 
 
 GROUP_NORM_KERNELS: Mapping[str, KernelType] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from math import gcd
 from typing import ClassVar, TypeVar
 
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from tileops_kernels.build import cpu, cuda
 from tileops_kernels.build.launcher import CPUFunction
+from tileops_kernels.build.loaded import Loaded
 from tileops_kernels.build.program import Program, Scalar
 from tileops_kernels.kernel import Kernel
 from tileops_kernels.memory import ACCESS_BYTES, addresses, aligned
@@ -77,7 +79,7 @@ class CUDAPlanes(Kernel[PlanesCallT]):
     def __init__(self, call: PlanesCallT) -> None:
         super().__init__(call)
         self.settings = plane_settings(call.length, call.dtype)
-        self._loaded: dict[str, cuda.CUDAFunction] = {}
+        self._loaded: Loaded[str, cuda.CUDAFunction] = Loaded(lambda each: cuda.load_for(self, self._built_by(each)))
 
     @classmethod
     def refusal(cls, call: PlanesCallT) -> str | None:
@@ -106,22 +108,17 @@ class CUDAPlanes(Kernel[PlanesCallT]):
 
     def load(self, builder: str) -> cuda.CUDAFunction:
         """The program of one builder, built by the first call that needs it."""
-        run = self._loaded.get(builder)
-        if run is None:
-            (program,) = (program for program in self.programs() if program.builder == builder)
-            owner = f"{type(self).__name__} for {self.call}"
-            run = self._loaded[builder] = cuda.load(program, arch=self.call.arch, owner=owner)
-        return run
+        return self._loaded[builder]
+
+    def _built_by(self, builder: str) -> Program:
+        (program,) = (program for program in self.programs() if program.builder == builder)
+        return program
 
 
 class CPUPlanes(Kernel[PlanesCallT]):
     """The launch on a CPU: work shared among the threads that torch uses."""
 
     devices: ClassVar[frozenset[str]] = frozenset({"cpu"})
-
-    def __init__(self, call: PlanesCallT) -> None:
-        super().__init__(call)
-        self._loaded: CPUFunction | None = None
 
     @classmethod
     def refusal(cls, call: PlanesCallT) -> str | None:
@@ -136,10 +133,13 @@ class CPUPlanes(Kernel[PlanesCallT]):
         """Run on tensors in the program's order, of which x stands in for one that is None, its scalars and sizes."""
         located = {name: tensor for name, tensor in tensors.items() if tensor is not None}
         places = dict(zip(located, addresses(self, **located), strict=True))
-        if self._loaded is None:
-            self._loaded = cpu.load(self.programs()[0], owner=f"{type(self).__name__} for {self.call}")
         given = [places.get(name, places["x"]) for name in tensors]
-        self._loaded(*given, *scalars, *sizes, torch.get_num_threads())
+        self._run(*given, *scalars, *sizes, torch.get_num_threads())
+
+    @cached_property
+    def _run(self) -> CPUFunction:
+        """The program, built by the first call that needs it."""
+        return cpu.load_for(self, self.programs()[0])
 
 
 def plane_sizes(x: Tensor) -> tuple[int, int, int, int]:

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from tileops_kernels.build import cpu, cuda
 from tileops_kernels.build.launcher import CPUFunction
+from tileops_kernels.build.loaded import Loaded
 from tileops_kernels.build.program import Program
 from tileops_kernels.kernel import Kernel
 from tileops_kernels.memory import ACCESS_BYTES, addresses, aligned
@@ -144,7 +145,7 @@ class RowNormKernel(Kernel[LayerNormCall], Generic[Function]):
         super().__init__(call)
         self._n = call.n
         self._eps = call.eps
-        self._loaded: dict[tuple[bool, ...], Function] = {}
+        self._loaded: Loaded[tuple[bool, ...], Function] = Loaded(lambda passed: self._compiled(self.program(*passed)))
 
     @classmethod
     def refusal(cls, call: LayerNormCall) -> str | None:
@@ -184,11 +185,7 @@ class RowNormKernel(Kernel[LayerNormCall], Generic[Function]):
 
     def load(self, passed: tuple[bool, ...]) -> Function:
         """The program of the signature in which each of `affine` is passed or not, built by its first call."""
-        run = self._loaded.get(passed)
-        if run is None:
-            owner = f"{type(self).__name__} for {self.call}"
-            run = self._loaded[passed] = self._compiled(self.program(*passed), owner)
-        return run
+        return self._loaded[passed]
 
     @abstractmethod
     def launch(
@@ -201,7 +198,7 @@ class RowNormKernel(Kernel[LayerNormCall], Generic[Function]):
         ...
 
     @abstractmethod
-    def _compiled(self, program: Program, owner: str) -> Function:
+    def _compiled(self, program: Program) -> Function:
         """`program` as a function of the kernel's device."""
         ...
 
@@ -232,8 +229,8 @@ class CUDARows(RowNormKernel[cuda.CUDAFunction]):
         """An aligned tensor of `affine` as the program takes it: one row, which all share."""
         return tensor.as_strided((self._n,), (1,))
 
-    def _compiled(self, program: Program, owner: str) -> cuda.CUDAFunction:
-        return cuda.load(program, arch=self.call.arch, owner=owner)
+    def _compiled(self, program: Program) -> cuda.CUDAFunction:
+        return cuda.load_for(self, program)
 
 
 class OnChipRows(CUDARows):
@@ -334,5 +331,5 @@ class CPURows(RowNormKernel[CPUFunction]):
         run = self.load(tuple([tensor is not None for tensor in affine]))
         run(*places, self._eps, count // self._n, torch.get_num_threads())
 
-    def _compiled(self, program: Program, owner: str) -> CPUFunction:
-        return cpu.load(program, owner=owner)
+    def _compiled(self, program: Program) -> CPUFunction:
+        return cpu.load_for(self, program)

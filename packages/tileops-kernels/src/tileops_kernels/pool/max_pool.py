@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cached_property, partial
 from math import inf
 from typing import ClassVar
 
@@ -72,7 +72,6 @@ class MaxPool2dKernel(Kernel[MaxPool2dCall], MaxPool2dFwdInterface):
     def __init__(self, call: MaxPool2dCall) -> None:
         super().__init__(call)
         self.settings = cuda_settings(call)
-        self._run: cuda.CUDAFunction | None = None
 
     @classmethod
     def refusal(cls, call: MaxPool2dCall) -> str | None:
@@ -107,27 +106,23 @@ class MaxPool2dKernel(Kernel[MaxPool2dCall], MaxPool2dFwdInterface):
         if planes.numel() == 0:
             return output.fill_(-inf)
         with torch.cuda.device(planes.device):
-            run = self._run or self._load()
+            run = self._run
             run(
                 planes.as_strided((n * c, h, w), (h * w, w, 1)),
                 output.as_strided((n * c, height, width), (height * width, width, 1)),
             )
         return output
 
-    def _load(self) -> cuda.CUDAFunction:
+    @cached_property
+    def _run(self) -> cuda.CUDAFunction:
         """The program, built by the first call that launches it."""
-        self._run = cuda.load(self.program(), arch=self.call.arch, owner=f"{type(self).__name__} for {self.call}")
-        return self._run
+        return cuda.load_for(self, self.program())
 
 
 class MaxPool2dCPUKernel(Kernel[MaxPool2dCall], MaxPool2dFwdInterface):
     """Max pooling on a CPU: planes are shared among the threads that torch uses."""
 
     devices: ClassVar[frozenset[str]] = frozenset({"cpu"})
-
-    def __init__(self, call: MaxPool2dCall) -> None:
-        super().__init__(call)
-        self._run: CPUFunction | None = None
 
     @classmethod
     def refusal(cls, call: MaxPool2dCall) -> str | None:
@@ -165,15 +160,15 @@ class MaxPool2dCPUKernel(Kernel[MaxPool2dCall], MaxPool2dFwdInterface):
         if planes.numel() == 0:
             return output.fill_(-inf)
         count = n * c
-        run = self._run or self._load()
+        run = self._run
         sizes = count, h, height, w, width
         run(*addresses(self, planes=planes), output.data_ptr(), *sizes, torch.get_num_threads())
         return output
 
-    def _load(self) -> CPUFunction:
+    @cached_property
+    def _run(self) -> CPUFunction:
         """The program, built by the first call that needs it."""
-        self._run = cpu.load(self.program(), owner=f"{type(self).__name__} for {self.call}")
-        return self._run
+        return cpu.load_for(self, self.program())
 
 
 MAX_POOL2D_KERNELS: Mapping[str, KernelType] = {

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tileops_kernels.build import cpu, cuda
 from tileops_kernels.build.launcher import GRAIN, CPUFunction
+from tileops_kernels.build.loaded import Loaded
 from tileops_kernels.build.program import Program
 from tileops_kernels.interface import CallT
 from tileops_kernels.kernel import Kernel
@@ -106,7 +107,9 @@ class CUDAFolds(FoldKernel[CallT]):
     def __init__(self, call: CallT) -> None:
         super().__init__(call)
         self._spread = Spread(slices=4 * call.sm_count, columns=16 * call.sm_count, part=4096, width=256)
-        self._loaded: dict[tuple[FoldStep, Settings], cuda.CUDAFunction] = {}
+        self._loaded: Loaded[tuple[FoldStep, Settings], cuda.CUDAFunction] = Loaded(
+            lambda key: cuda.load_for(self, self.program(*key))
+        )
 
     def programs(self) -> Sequence[Program]:
         """Every pass with every launch setting."""
@@ -145,19 +148,13 @@ class CUDAFolds(FoldKernel[CallT]):
         else:
             elements, kept = (outer, reduced, inner // vector, vector), (outer, inner // vector, vector)
         y, *mean = results
-        run = self._loaded.get((step, settings)) or self._load(step, settings)
+        run = self._loaded[step, settings]
         run(
             packed_view(source, (step.parts, *elements)),
             y.view(step.planes, *kept),
             *(tensor.view(kept) for tensor in mean),
             *divisor,
         )
-
-    def _load(self, step: FoldStep, settings: Settings) -> cuda.CUDAFunction:
-        owner = f"{type(self).__name__} for {self.call}"
-        run = cuda.load(self.program(step, settings), arch=self.call.arch, owner=owner)
-        self._loaded[step, settings] = run
-        return run
 
 
 class CPUFolds(FoldKernel[CallT]):
@@ -167,7 +164,9 @@ class CPUFolds(FoldKernel[CallT]):
 
     def __init__(self, call: CallT) -> None:
         super().__init__(call)
-        self._loaded: dict[tuple[FoldStep, bool], CPUFunction] = {}
+        self._loaded: Loaded[tuple[FoldStep, bool], CPUFunction] = Loaded(
+            lambda key: cpu.load_for(self, self.program(key[0], rows=key[1]))
+        )
 
     def programs(self) -> Sequence[Program]:
         """Every pass, on rows and on columns."""
@@ -185,16 +184,10 @@ class CPUFolds(FoldKernel[CallT]):
         self, each: Pass, step: FoldStep, source: Tensor, results: Sequence[Tensor], divisor: Sequence[float]
     ) -> None:
         """Run one pass; programs take their sizes in alphabetical order."""
-        key = step, each.inner == 1
-        run = self._loaded.get(key) or self._load(*key)
+        run = self._loaded[step, each.inner == 1]
         sizes = (each.outer, each.reduced) if each.inner == 1 else (each.inner, each.outer, each.reduced)
         places = (tensor.data_ptr() for tensor in (source, *results))
         run(*places, *divisor, *sizes, torch.get_num_threads())
-
-    def _load(self, step: FoldStep, rows: bool) -> CPUFunction:
-        run = cpu.load(self.program(step, rows=rows), owner=f"{type(self).__name__} for {self.call}")
-        self._loaded[step, rows] = run
-        return run
 
 
 def kept_extents(x: Tensor, axes: Sequence[int]) -> list[int]:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tileops_kernels.build import cpu, cuda
 from tileops_kernels.build.launcher import GRAIN, CPUFunction
+from tileops_kernels.build.loaded import Loaded
 from tileops_kernels.build.program import Program
 from tileops_kernels.kernel import Kernel, KernelType
 from tileops_kernels.memory import ACCESS_BYTES
@@ -162,7 +163,9 @@ class ReduceKernel(_PassesKernel):
     def __init__(self, call: ReduceCall) -> None:
         super().__init__(call)
         self._spread = Spread(slices=4 * call.sm_count, columns=32 * call.sm_count, part=4096, width=256, dealing=True)
-        self._loaded: dict[tuple[Step, Settings], cuda.CUDAFunction] = {}
+        self._loaded: Loaded[tuple[Step, Settings], cuda.CUDAFunction] = Loaded(
+            lambda key: cuda.load_for(self, self.program(*key))
+        )
 
     def programs(self) -> Sequence[Program]:
         """Every pass's dtypes with every launch setting."""
@@ -194,18 +197,12 @@ class ReduceKernel(_PassesKernel):
         outer, reduced, inner, parts = each.outer, each.reduced, each.inner, each.parts
         vector = vector_width(reduced if inner == 1 else inner, source.dtype)
         settings = settings_of(each, vector, self.call.sm_count)
-        run = self._loaded.get((step, settings)) or self._load(step, settings)
+        run = self._loaded[step, settings]
         if inner == 1:
             run(rows_view(source, outer, reduced, vector), target.view(outer, parts), *count)
         else:
             results = columns_view(target, outer, parts, inner, vector)
             run(columns_view(source, outer, reduced, inner, vector), results, *count)
-
-    def _load(self, step: Step, settings: Settings) -> cuda.CUDAFunction:
-        owner = f"{type(self).__name__} for {self.call}"
-        run = cuda.load(self.program(step, settings), arch=self.call.arch, owner=owner)
-        self._loaded[step, settings] = run
-        return run
 
 
 class ReduceCPUKernel(_PassesKernel):
@@ -215,7 +212,9 @@ class ReduceCPUKernel(_PassesKernel):
 
     def __init__(self, call: ReduceCall) -> None:
         super().__init__(call)
-        self._loaded: dict[tuple[Step, bool], CPUFunction] = {}
+        self._loaded: Loaded[tuple[Step, bool], CPUFunction] = Loaded(
+            lambda key: cpu.load_for(self, self.program(key[0], rows=key[1]))
+        )
 
     @classmethod
     def entry_for(cls, call: ReduceCall) -> tuple[Hashable, Callable[[], ReduceCPUKernel]]:
@@ -237,15 +236,9 @@ class ReduceCPUKernel(_PassesKernel):
 
     def run(self, each: Pass, step: Step, source: Tensor, target: Tensor, count: Sequence[float]) -> None:
         """Run one pass; programs take their sizes in alphabetical order."""
-        key = step, each.inner == 1
-        run = self._loaded.get(key) or self._load(*key)
+        run = self._loaded[step, each.inner == 1]
         sizes = (each.outer, each.reduced) if each.inner == 1 else (each.inner, each.outer, each.reduced)
         run(source.data_ptr(), target.data_ptr(), *count, *sizes, torch.get_num_threads())
-
-    def _load(self, step: Step, rows: bool) -> CPUFunction:
-        run = cpu.load(self.program(step, rows=rows), owner=f"{type(self).__name__} for {self.call}")
-        self._loaded[step, rows] = run
-        return run
 
 
 def _stored(dtype: torch.dtype) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cached_property, partial
 from math import gcd
 from typing import ClassVar, Self
 
@@ -18,6 +18,7 @@ from torch import Tensor
 
 from tileops_kernels.build import cpu, cuda
 from tileops_kernels.build.launcher import CPUFunction
+from tileops_kernels.build.loaded import Loaded
 from tileops_kernels.build.program import Program
 from tileops_kernels.dtypes import FLOATS, float_refusal
 from tileops_kernels.entry_tables import entry_table
@@ -96,7 +97,9 @@ class RotationKernel(_RotationKernel):
     def __init__(self, call: RoPECall) -> None:
         super().__init__(call)
         self.settings = rotation_settings(call)
-        self._loaded: dict[bool, cuda.CUDAFunction] = {}
+        self._loaded: Loaded[bool, cuda.CUDAFunction] = Loaded(
+            lambda wide: cuda.load_for(self, self.program(wide=wide))
+        )
 
     def config(self) -> Mapping[str, object]:
         """The launch settings."""
@@ -128,28 +131,17 @@ class RotationKernel(_RotationKernel):
             return y
         rows, width = elements // self.call.width, self.call.width
         wide = rows >= _INT32_PLACES
-        run = self._loaded.get(wide) or self._load(wide=wide)
+        run = self._loaded[wide]
         with torch.cuda.device(x.device):
             source = aligned(x).as_strided((rows, width), (width, 1))
             run(source, self._table, y.as_strided((rows, width), (width, 1)), heads, length)
         return y
-
-    def _load(self, *, wide: bool) -> cuda.CUDAFunction:
-        """The program of one way of counting, built by the first call that needs it."""
-        owner = f"{type(self).__name__} for {self.call}"
-        run = cuda.load(self.program(wide=wide), arch=self.call.arch, owner=owner)
-        self._loaded[wide] = run
-        return run
 
 
 class RotationCPUKernel(_RotationKernel):
     """RoPE on a CPU: heads are shared among the threads that torch uses."""
 
     devices: ClassVar[frozenset[str]] = frozenset({"cpu"})
-
-    def __init__(self, call: RoPECall) -> None:
-        super().__init__(call)
-        self._run: CPUFunction | None = None
 
     def programs(self) -> Sequence[Program]:
         """The program, which is the same for all frequencies."""
@@ -169,15 +161,15 @@ class RotationCPUKernel(_RotationKernel):
         """See `RoPEFwdInterface.forward`."""
         y = torch.empty_like(x, memory_format=torch.contiguous_format)
         if rows := x.numel() // self.call.width:
-            run = self._run or self._load()
+            run = self._run
             positions, threads = self.call.positions, torch.get_num_threads()
             run(x.data_ptr(), self._table.data_ptr(), y.data_ptr(), 0, heads, length, rows, positions, threads)
         return y
 
-    def _load(self) -> CPUFunction:
+    @cached_property
+    def _run(self) -> CPUFunction:
         """The program, built by the first call."""
-        self._run = cpu.load(self.programs()[0], owner=f"{type(self).__name__} for {self.call}")
-        return self._run
+        return cpu.load_for(self, self.programs()[0])
 
 
 class _TokenRotationKernel(Kernel[RoPEPositionIdsCall], RoPEPositionIdsFwdInterface):
@@ -213,7 +205,9 @@ class TokenRotationKernel(_TokenRotationKernel):
     def __init__(self, call: RoPEPositionIdsCall) -> None:
         super().__init__(call)
         self.settings = token_rotation_settings(call)
-        self._loaded: dict[bool, cuda.CUDAFunction] = {}
+        self._loaded: Loaded[bool, cuda.CUDAFunction] = Loaded(
+            lambda wide: cuda.load_for(self, self.program(wide=wide))
+        )
 
     def config(self) -> Mapping[str, object]:
         """The launch settings."""
@@ -246,29 +240,18 @@ class TokenRotationKernel(_TokenRotationKernel):
             return y
         n, heads, width = x.shape
         wide = n * heads >= _INT32_PLACES
-        run = self._loaded.get(wide) or self._load(wide=wide)
+        run = self._loaded[wide]
         strides = heads * width, width, 1
         with torch.cuda.device(x.device):
             ids = aligned(position_ids).as_strided((n,), (1,))
             run(aligned(x).as_strided(x.shape, strides), ids, self._steps, y.as_strided(x.shape, strides))
         return y
 
-    def _load(self, *, wide: bool) -> cuda.CUDAFunction:
-        """The program of one way of counting, built by the first call that needs it."""
-        owner = f"{type(self).__name__} for {self.call}"
-        run = cuda.load(self.program(wide=wide), arch=self.call.arch, owner=owner)
-        self._loaded[wide] = run
-        return run
-
 
 class TokenRotationCPUKernel(_TokenRotationKernel):
     """RoPE by stated positions on a CPU: tokens are shared among the threads that torch uses."""
 
     devices: ClassVar[frozenset[str]] = frozenset({"cpu"})
-
-    def __init__(self, call: RoPEPositionIdsCall) -> None:
-        super().__init__(call)
-        self._run: CPUFunction | None = None
 
     def programs(self) -> Sequence[Program]:
         """The program, which is the same for all frequencies; none where nothing is rotated."""
@@ -292,16 +275,16 @@ class TokenRotationCPUKernel(_TokenRotationKernel):
             return x.clone(memory_format=torch.contiguous_format)
         y = torch.empty_like(x, memory_format=torch.contiguous_format)
         if x.numel():
-            run = self._run or self._load()
+            run = self._run
             source, ids = addresses(self, x=x, position_ids=position_ids)
             steps, (n, heads, _) = self._steps.data_ptr(), x.shape
             run(source, ids, steps, y.data_ptr(), heads, n, torch.get_num_threads())
         return y
 
-    def _load(self) -> CPUFunction:
+    @cached_property
+    def _run(self) -> CPUFunction:
         """The program, built by the first call."""
-        self._run = cpu.load(self.programs()[0], owner=f"{type(self).__name__} for {self.call}")
-        return self._run
+        return cpu.load_for(self, self.programs()[0])
 
 
 def _cosines_and_sines(call: RoPECall) -> Tensor:
