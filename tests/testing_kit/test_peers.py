@@ -34,6 +34,7 @@ LIGER = {
     "LayerNormFwdOp": ("layer_norm", "LigerLayerNormFunction"),
     "FusedAddRMSNormFwdOp": ("fused_add_rms_norm", "LigerFusedAddRMSNormFunction"),
     "GroupNormFwdOp": ("group_norm", "LigerGroupNormFunction"),
+    "SoftmaxFwdOp": ("softmax", "LigerSoftmaxFunction"),
 }
 
 
@@ -75,9 +76,9 @@ def test_liger_is_called_as_it_asks(name: str, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(importlib.util, "find_spec", lambda path: package if path.startswith("liger") else real(path))
     monkeypatch.setitem(sys.modules, "liger_kernel", package)
     monkeypatch.setitem(sys.modules, f"liger_kernel.ops.{module}", stand_in)
-    peers = peers_for(name, "norm")
+    peers = peers_for(name, family_of(name))
     assert peers is not None
-    case = next(case for case in workload_cases(OPS[name]) if None not in case.inputs(case.sizes).values())
+    case = next(case for case in workload_cases(op_class(name)) if None not in case.inputs(case.sizes).values())
     peers.implementations(case, GPU)["liger"](*(tensors := [torch.ones(2, 4)] * len(case.inputs(case.sizes))))
     (given,) = called
     assert all(found is tensor for found, tensor in zip(given, tensors, strict=False))
@@ -88,6 +89,7 @@ def test_liger_is_called_as_it_asks(name: str, monkeypatch: pytest.MonkeyPatch) 
             "LayerNormFwdOp": (1e-5,),
             "FusedAddRMSNormFwdOp": (1e-6, 0.0, "llama", False),
             "GroupNormFwdOp": (4, case.parameters.get("num_groups"), 1e-5),
+            "SoftmaxFwdOp": (),
         }[name]
     )
 

@@ -6,19 +6,24 @@ import importlib
 import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from tileops_testing.cases import Case, Inputs
 from tileops_testing.subject import SubjectOp
 
-__all__ = ["NO_PEERS", "Peers", "no_parts", "peers_for"]
+__all__ = ["LIGER_ROW", "NO_PEERS", "Peers", "liger_function", "no_parts", "peers_for"]
 
 
 def no_parts(op: SubjectOp, inputs: Inputs) -> Mapping[str, Callable[[], object]]:
     """Return no parts."""
     del op, inputs
     return {}
+
+
+LIGER_ROW = 65536
+"""The longest row that Liger's kernels launch on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,3 +60,11 @@ def peers_for(op: str, family: str) -> Peers | None:
         return None
     peers: Mapping[str, Peers] = importlib.import_module(name).PEERS
     return peers.get(op)
+
+
+def liger_function(name: str, function: str, device: torch.device) -> Any:
+    """Return Liger's autograd function, None where Liger is not installed, does not have it or cannot run."""
+    module = f"liger_kernel.ops.{name}"
+    if device.type != "cuda" or importlib.util.find_spec("liger_kernel") is None:
+        return None
+    return None if importlib.util.find_spec(module) is None else getattr(importlib.import_module(module), function)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
-import importlib.util
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -12,22 +10,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tileops_testing.bench.peers import Peers
+from tileops_testing.bench.peers import LIGER_ROW, Peers, liger_function
 from tileops_testing.cases import Case, Inputs
 from tileops_testing.subject import SubjectOp
 
 __all__ = ["PEERS"]
-
-_LIGER_ROW = 65536
-"""The longest row that Liger's kernel launches on."""
-
-
-def _liger(name: str, function: str, device: torch.device) -> Any:
-    """Liger's autograd function, None where Liger is not installed, does not have it or cannot run."""
-    module = f"liger_kernel.ops.{name}"
-    if device.type != "cuda" or importlib.util.find_spec("liger_kernel") is None:
-        return None
-    return None if importlib.util.find_spec(module) is None else getattr(importlib.import_module(module), function)
 
 
 def _given(case: Case, *names: str) -> bool:
@@ -54,8 +41,8 @@ def _rms_norm(case: Case, device: torch.device) -> Mapping[str, Callable[..., ob
 
     torch.compiler.reset()
     peers: dict[str, Callable[..., object]] = {"torch": norm, "inductor": torch.compile(norm, fullgraph=True)}
-    liger = _liger("rms_norm", "LigerRMSNormFunction", device)
-    if liger is not None and len(shape) == 1 and shape[0] <= _LIGER_ROW and _given(case, "weight"):
+    liger = liger_function("rms_norm", "LigerRMSNormFunction", device)
+    if liger is not None and len(shape) == 1 and shape[0] <= LIGER_ROW and _given(case, "weight"):
         peers["liger"] = lambda x, weight: liger.apply(x, weight, eps, 0.0, "llama", False)
     return peers
 
@@ -83,8 +70,8 @@ def _layer_norm(case: Case, device: torch.device) -> Mapping[str, Callable[..., 
 
     torch.compiler.reset()
     peers: dict[str, Callable[..., object]] = {"torch": norm, "inductor": torch.compile(norm, fullgraph=True)}
-    liger = _liger("layer_norm", "LigerLayerNormFunction", device)
-    if liger is not None and len(shape) == 1 and shape[0] <= _LIGER_ROW and _given(case, "weight", "bias"):
+    liger = liger_function("layer_norm", "LigerLayerNormFunction", device)
+    if liger is not None and len(shape) == 1 and shape[0] <= LIGER_ROW and _given(case, "weight", "bias"):
         peers["liger"] = lambda x, weight, bias: liger.apply(x, weight, bias, eps)
     return peers
 
@@ -140,17 +127,17 @@ def _of(function: Callable[..., object], liger: LigerPeer = _no_liger) -> Peers:
 
 
 def _liger_fused_add_rms_norm(case: Case, device: torch.device) -> Callable[..., object] | None:
-    liger = _liger("fused_add_rms_norm", "LigerFusedAddRMSNormFunction", device)
+    liger = liger_function("fused_add_rms_norm", "LigerFusedAddRMSNormFunction", device)
     parameters: Any = case.parameters
     eps = parameters.get("eps", 1e-6)
     width = case.inputs(case.sizes)["x"].shape[-1]  # type: ignore[union-attr]  # required
-    if liger is None or width > _LIGER_ROW:
+    if liger is None or width > LIGER_ROW:
         return None
     return lambda x, residual, weight: liger.apply(x, residual, weight, eps, 0.0, "llama", False)
 
 
 def _liger_group_norm(case: Case, device: torch.device) -> Callable[..., object] | None:
-    liger = _liger("group_norm", "LigerGroupNormFunction", device)
+    liger = liger_function("group_norm", "LigerGroupNormFunction", device)
     parameters: Any = case.parameters
     groups, eps = parameters["num_groups"], parameters.get("eps", 1e-5)
     if liger is None or not _given(case, "weight", "bias"):

@@ -1,4 +1,4 @@
-"""The peers of the reduction family: torch's own functions, and inductor's."""
+"""The peers of the reduction family: torch's own functions, inductor's, and Liger's softmax."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tileops_testing.bench.peers import Peers
+from tileops_testing.bench.peers import LIGER_ROW, Peers, liger_function
 from tileops_testing.cases import Case
 
 __all__ = ["PEERS"]
@@ -33,17 +33,20 @@ def _prod(case: Case, device: torch.device) -> Mapping[str, Callable[..., object
     return _torch_and_inductor(lambda x: torch.prod(x, dim=given["dim"], keepdim=keepdim, dtype=dtype))
 
 
-def _softmax(function: Callable[..., Tensor]) -> Peers:
-    """The peers of an op with softmax's implicit axis."""
+def _softmax(function: Callable[..., Tensor], liger: str = "") -> Peers:
+    """The peers of an op with softmax's implicit axis; Liger's, where it is named, takes the last axis."""
 
     def peers(case: Case, device: torch.device) -> Mapping[str, Callable[..., object]]:
-        del device
         given: Any = case.parameters
         dim = given.get("dim")
+        shape = case.inputs(case.sizes)["x"].shape  # type: ignore[union-attr]  # required
+        rank = len(shape)
         if dim is None:
-            rank = len(case.inputs(case.sizes)["x"].shape)  # type: ignore[union-attr]  # required
             dim = 0 if rank in {0, 1, 3} else 1
-        return _torch_and_inductor(lambda x: function(x, dim=dim, dtype=given.get("dtype")))
+        found = _torch_and_inductor(lambda x: function(x, dim=dim, dtype=given.get("dtype")))
+        rows = dim in {-1, rank - 1} and shape[-1] <= LIGER_ROW and given.get("dtype") is None
+        other = liger_function("softmax", liger, device) if liger and rows else None
+        return found if other is None else {**found, "liger": other.apply}
 
     return Peers(peers)
 
@@ -84,7 +87,7 @@ PEERS: Mapping[str, Peers] = {
     "VectorNormFwdOp": _same(torch.linalg.vector_norm),
     "CumsumFwdOp": _along(torch.cumsum),
     "CumprodFwdOp": _along(torch.cumprod),
-    "SoftmaxFwdOp": _softmax(torch.softmax),
+    "SoftmaxFwdOp": _softmax(torch.softmax, "LigerSoftmaxFunction"),
     "LogSoftmaxFwdOp": _softmax(torch.log_softmax),
     "LogSumExpFwdOp": _same(torch.logsumexp),
     "VarFwdOp": _same(torch.var),
