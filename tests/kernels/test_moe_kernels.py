@@ -155,7 +155,12 @@ def test_config_is_the_settings() -> None:
         assert dict(kernel.config()) == asdict(kernel.settings)
         schedule, tiles = kernel.programs()
         assert kernel.config().items() <= dict(tiles.arguments).items()
-        assert dict(schedule.arguments) == {"layout": "ends", "alignment": 1, "rows": kernel.settings.rows}
+        assert dict(schedule.arguments) == {
+            "layout": "ends",
+            "alignment": 1,
+            "rows": kernel.settings.rows,
+            "early": kernel.settings.early,
+        }
         (alone,) = kernel_type(grouped_call(tile_rows=64, layout="masked")).programs()
         assert kernel.config().items() <= dict(alone.arguments).items()
 

@@ -40,12 +40,14 @@ class GroupedGemmSettings(ProductSettings):
     `turned`: rows of weights are what an instruction has 64 of, so that a tile may have fewer of the operand's rows.
     `stacked`: gates and their factors are one tile of weights. `blocks`: how many a multiprocessor is to hold. `band`:
     row tiles that run beside one another for each tile of columns, so that they share an expert's weights in the cache.
+    `early`: tiles are launched while their schedule is made.
     """
 
     turned: bool = False
     stacked: bool = False
     blocks: int = 1
     band: int = 8
+    early: bool = False
 
 
 def tma_settings(call: GroupedGemmCall) -> GroupedGemmSettings:
@@ -114,6 +116,7 @@ class GroupedGemmCUDAKernel(_GroupedGemm, CUDAProduct[GroupedGemmCall]):
             layout=self.call.layout,
             alignment=self.call.alignment,
             rows=self.settings.rows,
+            early=self.settings.early,
         )
 
     def program_for(self, stream: str, *, vector: int, n: int = 0, k: int = 0) -> Program:

@@ -62,12 +62,13 @@ def _find_ends(L, entries, experts, low, ends, given, thread):
                     ends[1 + e] = row + 1
 
 
-def tile_schedule(layout, alignment, rows):
+def tile_schedule(layout, alignment, rows, early):
     """For each row tile its expert, first row and the row after its last; parameters L, S (3, tiles), experts.
 
     Tiles beyond those needed have no rows. `layout` is "ends", with L the row after each expert's last one, every
     expert beginning at a multiple of `alignment`; or "per_row", with L the expert of each row, ascending. Threads count
-    the tiles of an expert each, and the sum over those before says where they go.
+    the tiles of an expert each, and the sum over those before says where they go. `early`: the program that waits for
+    this one may be launched when it begins.
     """
     entries, tiles = T.dynamic("entries", "int32"), T.dynamic("tiles", "int32")
 
@@ -80,6 +81,8 @@ def tile_schedule(layout, alignment, rows):
     @T.prim_func
     def schedule(L: T.Tensor[(entries,), "int32"], S: T.Tensor[(3, tiles), "int32"], experts: T.int32):
         with T.Kernel(1, threads=SCHEDULERS) as _:
+            if early:
+                T.pdl_trigger()
             thread = T.get_thread_binding(0)
             partial = T.alloc_shared((1, 2 * warps_of(SCHEDULERS)), "int32")
             ends = T.alloc_shared((SCHEDULERS + 1,), "int32")
@@ -123,6 +126,35 @@ def tile_schedule(layout, alignment, rows):
     return schedule
 
 
+@T.macro
+def _write_rows(made, D, row, last, column, ready, n, rows, columns, threads, gates, dtype):
+    """D[row : last, column :] = a tile in shared memory, 16 bytes at a time where D's rows are whole accesses.
+
+    `gates` is the activation of the tile's first `columns` columns, whose factors are behind them, or None.
+    """
+    access = 4 if dtype == "float32" else 8
+    thread = T.get_thread_binding(0)
+    for t in T.serial(T.ceildiv(rows * columns // access, threads)):
+        i = (t * threads + thread) // (columns // access)
+        j = (t * threads + thread) % (columns // access) * access
+        if i < rows and row + i < last and column + j < n:
+            for v in T.unroll(access):
+                if gates is None:
+                    ready[v] = made[i, j + v]
+                else:
+                    ready[v] = T.cast(gated(gates, made[i, j + v], made[i, columns + j + v]), dtype)
+            if n % access == 0:
+                T.evaluate(
+                    T.call_extern(
+                        "int32", "tileops_store_access", T.address_of(D[row + i, column + j]), T.address_of(ready[0])
+                    )
+                )
+            else:
+                for v in T.unroll(access):
+                    if column + j + v < n:
+                        D[row + i, column + j + v] = ready[v]
+
+
 def grouped_gemm_tiles(
     layout,
     dtype,
@@ -141,6 +173,7 @@ def grouped_gemm_tiles(
     stacked,
     blocks,
     band,
+    early,
 ):
     """D's rows = A's rows times their expert's B transposed, summed in float32; parameters A, B, L or S, D, wide.
 
@@ -153,7 +186,8 @@ def grouped_gemm_tiles(
     `turned`: weights take the place of rows in the tensor cores' instructions, which have 64 of those at least, so that
     tiles may have as few as 8 rows. `stacked`: the tiles of gates and their factors are multiplied as one. `blocks` is
     how many a multiprocessor is to hold. These three are for stream "tma". Blocks run in bands of `band` row tiles of
-    S, all of a column's before the next column's.
+    S, all of a column's before the next column's. `early`: they are launched while S is made, on Hopper, and wait for
+    it.
     """
     m, weights = T.dynamic("m", "int64"), T.dynamic("weights", "int64")
     tiles, experts = T.dynamic("tiles", "int32"), T.dynamic("experts", "int32")
@@ -164,33 +198,6 @@ def grouped_gemm_tiles(
     access = 4 if out_dtype == "float32" else 8
     stacked = stacked and halves == 2
     kept = ("float32", 2 * columns + 8) if stacked else (out_dtype, columns + access)
-
-    @T.macro
-    def write_rows(made, D, row, last, column, ready):
-        """Write a tile that is in shared memory, 16 bytes at a time where D's rows are whole accesses."""
-        thread = T.get_thread_binding(0)
-        for t in T.serial(T.ceildiv(rows * columns // access, threads)):
-            i = (t * threads + thread) // (columns // access)
-            j = (t * threads + thread) % (columns // access) * access
-            if i < rows and row + i < last and column + j < n:
-                for v in T.unroll(access):
-                    if stacked:
-                        ready[v] = T.cast(gated(activation, made[i, j + v], made[i, columns + j + v]), out_dtype)
-                    else:
-                        ready[v] = made[i, j + v]
-                if n % access == 0:
-                    T.evaluate(
-                        T.call_extern(
-                            "int32",
-                            "tileops_store_access",
-                            T.address_of(D[row + i, column + j]),
-                            T.address_of(ready[0]),
-                        )
-                    )
-                else:
-                    for v in T.unroll(access):
-                        if column + j + v < n:
-                            D[row + i, column + j + v] = ready[v]
 
     @T.macro
     def multiply(A, B, D, row, last, expert, column):
@@ -252,7 +259,8 @@ def grouped_gemm_tiles(
         else:
             T.copy(sums, made[:, 0 : kept[1] - (8 if stacked else access)])
         T.sync_threads()
-        write_rows(made, D, row, last, column, ready)
+        gates = activation if stacked else None
+        _write_rows(made, D, row, last, column, ready, n, rows, columns, threads, gates, out_dtype)
 
     @T.macro
     def share(blocks):
@@ -295,6 +303,8 @@ def grouped_gemm_tiles(
             within = remainder(block, band * wide)
             height = T.min(tiles - strip * band, band)
             tile = strip * band + remainder(within, height)
+            if early:
+                T.pdl_sync()
             column = T.cast(quotient(within, height), "int64") * columns
             row, last = T.cast(S[1, tile], "int64"), T.cast(S[2, tile], "int64")
             multiply(A, B, D, row, last, T.cast(S[0, tile], "int64"), column)
