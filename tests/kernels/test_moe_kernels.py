@@ -21,13 +21,13 @@ from tileops_kernels.moe.grouped_gemm import (
     GroupedGemmAsyncKernel,
     GroupedGemmCPUKernel,
     GroupedGemmKernel,
+    GroupedGemmSettings,
     GroupedGemmTMAKernel,
     async_settings,
     general_settings,
     tma_settings,
 )
-from tileops_kernels.moe.interfaces import Activation, RowLayout
-from tileops_kernels.products import ProductSettings
+from tileops_kernels.moe.interfaces import Activation, RowLayout, tile_rows_of
 
 
 @pytest.mark.parametrize(
@@ -101,33 +101,68 @@ def test_every_kernel_type_is_registered() -> None:
 
 def test_settings_are_those_that_measured_best() -> None:
     """A change of Hopper's tiles needs a measurement."""
-    assert tma_settings(grouped_call()) == ProductSettings(rows=128, columns=128, depth=64, stages=3, threads=256)
-    assert tma_settings(grouped_call(few_rows=True)) == ProductSettings(64, 128, 64, 4, 128)
+    assert tma_settings(grouped_call()) == GroupedGemmSettings(128, 256, 64, 4, 256)
+    assert tma_settings(grouped_call(activation="silu_and_mul")) == GroupedGemmSettings(
+        128, 128, 64, 4, 256, stacked=True
+    )
+    for rows in (16, 32, 64):
+        few = grouped_call(tile_rows=rows)
+        assert tma_settings(few) == GroupedGemmSettings(rows, 128, 64, 4, 256, turned=True, blocks=2)
+        gated = replace(few, activation="gelu_and_mul")
+        assert tma_settings(gated) == GroupedGemmSettings(rows, 64, 64, 4, 128, turned=True, blocks=2)
+
+
+@pytest.mark.parametrize(
+    ("rows", "of_a_slab", "of_others"),
+    [(0, 16, 16), (1, 16, 16), (8, 16, 16), (9, 16, 32), (16, 16, 32), (17, 32, 64), (33, 64, 64), (64, 64, 64)],
+)
+def test_tiles_hold_the_rows_of_an_expert(rows: int, of_a_slab: int, of_others: int) -> None:
+    """A slab's rows fill a tile; where rows are an average, an expert with twice as many has one tile."""
+    assert tile_rows_of(rows, "masked") == of_a_slab
+    assert tile_rows_of(rows, "ends") == tile_rows_of(rows, "per_row") == of_others
+
+
+def test_many_rows_take_the_largest_tiles() -> None:
+    """Beyond few rows a tile is as large as the tensor cores like it."""
+    assert {tile_rows_of(rows, layout) for rows in (65, 128, 1 << 20) for layout in LAYOUTS} == {128}
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-@pytest.mark.parametrize("few_rows", [False, True])
-def test_settings_fit_the_chip(few_rows: bool, activation: Activation) -> None:
-    """The tiles under way fit the shared memory of a block, with the second tile of weights that an activation adds."""
-    call = grouped_call(few_rows=few_rows, activation=activation)
+@pytest.mark.parametrize("tile_rows", [16, 32, 64, 128])
+def test_settings_fit_the_chip(tile_rows: int, activation: Activation) -> None:
+    """The tiles under way of all blocks fit the shared memory of a multiprocessor, and so does the result's tile.
+
+    An activation adds a second tile of weights; a block takes a kilobyte beside its tiles.
+    """
+    few_rows = tile_rows < 128
+    call = grouped_call(tile_rows=tile_rows, activation=activation)
     tiles = 1 if activation == "none" else 2
     for settings, budget in (
         (tma_settings(call), HOPPER.smem_budget),
         (async_settings(call), ADA.smem_budget),
         (general_settings(call), ADA.smem_budget),
     ):
-        assert (settings.rows + tiles * settings.columns) * settings.depth * settings.stages * 2 <= budget
-        assert settings.rows == 64 or not few_rows
+        fetched = (settings.rows + tiles * settings.columns) * settings.depth * settings.stages * 2
+        kept = settings.rows * (settings.columns * (2 if settings.stacked else 1) + 8) * 4
+        assert (max(fetched, kept) + 1024) * settings.blocks <= budget
+        assert settings.rows <= 64 or not few_rows
 
 
 def test_config_is_the_settings() -> None:
-    """An entry shows the settings that its programs are built with."""
+    """An entry shows the settings that its programs are built with; rows in slabs need no schedule."""
     for kernel_type in CUDA_TYPES:
-        kernel = kernel_type(grouped_call(few_rows=True))
+        kernel = kernel_type(grouped_call(tile_rows=64))
         assert dict(kernel.config()) == asdict(kernel.settings)
         schedule, tiles = kernel.programs()
         assert kernel.config().items() <= dict(tiles.arguments).items()
-        assert dict(schedule.arguments) == {"layout": "ends", "alignment": 1, "rows": kernel.settings.rows}
+        assert dict(schedule.arguments) == {
+            "layout": "ends",
+            "alignment": 1,
+            "rows": kernel.settings.rows,
+            "early": kernel.settings.early,
+        }
+        (alone,) = kernel_type(grouped_call(tile_rows=64, layout="masked")).programs()
+        assert kernel.config().items() <= dict(alone.arguments).items()
 
 
 @pytest.mark.parametrize("kernel_type", [GroupedGemmTMAKernel, GroupedGemmKernel])
@@ -147,6 +182,13 @@ def test_extents_share_an_entry(kernel_type: type[GroupedGemmTMAKernel | Grouped
         replace(call, device=torch.device("cuda", 1)),
     ]
     assert len({identity, *(kernel_type.entry_for(other)[0] for other in others)}) == 1 + len(others)
+
+
+def test_rows_of_a_tile_make_an_entry_on_hopper_alone() -> None:
+    """Other kernel types do not look at how many rows a tile should have."""
+    for kernel_type in CUDA_TYPES:
+        identities = {kernel_type.entry_for(grouped_call(tile_rows=rows))[0] for rows in (16, 32, 64)}
+        assert len(identities) == (3 if kernel_type is GroupedGemmTMAKernel else 1)
 
 
 def test_asynchronous_copies_compile_columns_and_terms_in() -> None:

@@ -23,6 +23,7 @@ class Launches:
         self.programs: list[Program] = []
         self.schedules: list[tuple[Tensor, Tensor, int]] = []
         self.tiles: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
+        self.extents: list[tuple[int, ...]] = []
         monkeypatch.setattr(cuda, "load", self.load)
         monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
 
@@ -35,8 +36,9 @@ class Launches:
     def schedule(self, metadata: Tensor, tiles: Tensor, extent: int) -> None:
         self.schedules.append((metadata, tiles, extent))
 
-    def run(self, a: Tensor, b: Tensor, tiles: Tensor, output: Tensor) -> None:
+    def run(self, a: Tensor, b: Tensor, tiles: Tensor, output: Tensor, *extents: int) -> None:
         self.tiles.append((a, b, tiles, output))
+        self.extents.append(extents)
         output.fill_(1)
 
 
@@ -45,7 +47,7 @@ class Launches:
 def test_launches_get_aligned_matrices(
     kernel_type: type[GroupedGemmCUDAKernel], layout: RowLayout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the rows and offsets, two programs get plain matrices at whole accesses; the output is written."""
+    """Whatever the rows and offsets, programs get plain matrices at whole accesses; the output is written."""
     launches = Launches(monkeypatch)
     kernel = kernel_type(grouped_call(6, 16, layout=layout))
     b = torch.randn(3, 6, 16).half()
@@ -61,19 +63,25 @@ def test_launches_get_aligned_matrices(
             assert [each.shape for each in (left, weights, target)] == [(count, 16), (18, 16), (count, 6)]
             assert torch.equal(left, given[0].view(count, 16))
             assert torch.equal(weights, given[1].view(18, 16))
-            found, schedule, extent = launches.schedules[-1]
-            assert (schedule is tiles, extent) == (True, rows if layout == "masked" else 3)
-            assert torch.equal(found, metadata)
+            if layout == "masked":
+                assert torch.equal(tiles, metadata)
+                assert launches.extents[-1] == (1, rows)
+            else:
+                found, schedule, experts = launches.schedules[-1]
+                assert (schedule is tiles, experts) == (True, 3)
+                assert torch.equal(found, metadata)
+                assert launches.extents[-1] == (1,)
             for tensor in (left, weights, target):
                 assert (tensor.stride(), tensor.data_ptr() % 16) == ((tensor.shape[1], 1), 0)
     assert launches.programs == list(kernel.programs())
+    assert bool(launches.schedules) == (layout != "masked")
 
 
-@pytest.mark.parametrize("few_rows", [False, True])
-def test_schedules_have_room_for_every_tile(few_rows: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("tile_rows", [16, 64, 128])
+def test_schedules_have_room_for_every_tile(tile_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """However rows fall to experts, the schedule has a place for each tile of each expert."""
     launches = Launches(monkeypatch)
-    kernel = GroupedGemmTMAKernel(grouped_call(8, 16, few_rows=few_rows))
+    kernel = GroupedGemmTMAKernel(grouped_call(8, 16, tile_rows=tile_rows))
     rows = kernel.settings.rows
     b = torch.zeros(4, 8, 16).half()
     for counts in ([1, 1, 1, 1], [rows + 1] * 4, [0, 0, 0, 5 * rows], [rows, 1, rows - 1, 2 * rows + 1]):
@@ -82,11 +90,16 @@ def test_schedules_have_room_for_every_tile(few_rows: bool, monkeypatch: pytest.
         kernel.forward(torch.zeros(total, 16).half(), b, ends, torch.zeros(total, 8).half())
         assert launches.schedules[-1][1].shape[1] >= sum(-(-count // rows) for count in counts)
 
-    masked = GroupedGemmTMAKernel(grouped_call(8, 16, layout="masked", few_rows=few_rows))
-    for slab in (1, rows, rows + 1):
-        full = torch.full((4,), slab, dtype=torch.int32)
-        masked.forward(torch.zeros(4, slab, 16).half(), b, full, torch.zeros(4, slab, 8).half())
-        assert launches.schedules[-1][1].shape == (3, 4 * -(-slab // rows))
+
+@pytest.mark.parametrize("n", [1, 128, 129, 300])
+def test_launches_say_how_many_tiles_of_columns_there_are(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last tile of columns may be a part."""
+    launches = Launches(monkeypatch)
+    kernel = GroupedGemmTMAKernel(grouped_call(n, 16))
+    ends = torch.tensor([1, 3], dtype=torch.int32)
+    kernel.forward(torch.zeros(3, 16).half(), torch.zeros(2, n, 16).half(), ends, torch.zeros(3, n).half())
+    (wide,) = launches.extents[-1]
+    assert (wide - 1) * kernel.settings.columns < n <= wide * kernel.settings.columns
 
 
 @pytest.mark.parametrize("kernel_type", CUDA_TYPES)

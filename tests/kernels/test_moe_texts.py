@@ -1,4 +1,4 @@
-"""The CUDA text of the moe family's permutations and choices: whole accesses, wide offsets, warps without barriers."""
+"""The CUDA text of the moe family: whole accesses, wide offsets, warps without barriers, the tensor cores' shapes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import shutil
 import pytest
 import torch
 
+from tests.kernels.moe_calls import LAYOUTS, grouped_call
 from tests.kernels.test_fused_topk_kernels import CALL as CHOICE
 from tests.kernels.test_placement_kernels import call_of
 from tests.kernels.test_post_permute_kernels import CALL as SUM
 from tileops_kernels.build import cuda
 from tileops_kernels.build.program import Program
 from tileops_kernels.moe.fused_topk import FusedTopKKernel
+from tileops_kernels.moe.grouped_gemm import GroupedGemmTMAKernel
 from tileops_kernels.moe.placement import Placement
 from tileops_kernels.moe.post_permute import PostPermuteKernel
 from tileops_kernels.moe.pre_permute import PrePermuteKernel
@@ -62,3 +64,46 @@ def test_places_are_counted_without_order() -> None:
         assert re.findall(r"AtomicAdd\(\(&\((\(\(int\*\)counts\)|counts)\[", text)
         assert text.count("AtomicAdd") == 1
         assert "= AtomicAdd" not in text
+
+
+SHAPE = re.compile(r"wgmma_ss<[^;]*?kFloat32, (\d+), (\d+), 16,")
+"""What one instruction of the tensor cores multiplies: rows of its first operand and of its second."""
+
+
+def test_few_rows_share_a_multiprocessor() -> None:
+    """Two blocks of few rows keep the registers that they begin with; weights are what an instruction has 64 of."""
+    text = body(GroupedGemmTMAKernel(grouped_call(layout="masked", tile_rows=32)).program())
+    assert "__launch_bounds__(384, 2)" in text
+    assert "warpgroup_reg_alloc" not in text
+    assert SHAPE.findall(text) == [("64", "32")]
+
+
+def test_gates_and_their_factors_are_multiplied_as_one() -> None:
+    """Both tiles of weights are fetched one below the other, for the widest instruction."""
+    text = body(GroupedGemmTMAKernel(grouped_call(activation="silu_and_mul")).program())
+    assert SHAPE.findall(text) == [("64", "256")]
+    assert text.count("tma_load(B_desc") == 2
+
+
+@pytest.mark.parametrize("tile_rows", [16, 128])
+def test_tiles_are_written_by_whole_accesses(tile_rows: int) -> None:
+    """Where D's rows are whole accesses, one of them a thread and turn; else element by element."""
+    text = body(GroupedGemmTMAKernel(grouped_call(tile_rows=tile_rows)).program())
+    assert text.count("tileops_store_access((&(D[") == 1
+    assert "if ((n % (int64_t)8) == (int64_t)0)" in text
+
+
+def test_what_warps_that_fetch_need_is_never_kept_in_an_array() -> None:
+    """TileLang gives warps that fetch a copy of each local array, which it does not fill."""
+    for layout in LAYOUTS:
+        for tile_rows in (16, 128):
+            call = grouped_call(layout=layout, tile_rows=tile_rows)
+            assert "producer_ws" not in body(GroupedGemmTMAKernel(call).program())
+
+
+def test_a_schedule_counts_an_expert_in_each_thread() -> None:
+    """Threads take an expert each and add up by a scan; their windows are the one loop over experts."""
+    text = body(GroupedGemmTMAKernel(grouped_call(layout="per_row")).schedule())
+    assert "__launch_bounds__(1024, 1)" in text
+    assert "window < ((experts + 1023) >> 10)" in text
+    assert text.count("< experts") == 1

@@ -52,7 +52,23 @@ def _fetch_stage(A, target, stage, line, term, extent, depth, depth_first):
 
 
 @T.macro
-def multiply_tiles(A, B, a, b, sums, row, column, k, trans_a, trans_b, shape, stages, stream, first=0):
+def multiply_tiles(
+    A,
+    B,
+    a,
+    b,
+    sums,
+    row,
+    column,
+    k,
+    trans_a,
+    trans_b,
+    shape,
+    stages,
+    stream,
+    first=0,
+    policy=T.GemmWarpPolicy.Square,
+):
     """Sums += A[row :, :] B[:, column :] over k terms from `first` on, in tiles of `shape`, (rows, columns, depth).
 
     A is stored (m, k), or (k, m) if trans_a; B (k, n), or (n, k) if trans_b. a and b are made by operand_tile.
@@ -74,12 +90,15 @@ def multiply_tiles(A, B, a, b, sums, row, column, k, trans_a, trans_b, shape, st
         for step in T.Pipelined(steps, num_stages=stages):
             _fetch(A, a, row, first + step * shape[2], trans_a, stream)
             _fetch(B, b, column, first + step * shape[2], not trans_b, stream)
-            T.gemm(a, b, sums, transpose_A=trans_a, transpose_B=trans_b)
+            T.gemm(a, b, sums, transpose_A=trans_a, transpose_B=trans_b, policy=policy)
 
 
 @T.macro
-def multiply_tile_pairs(A, B, a, b, c, sums, others, row, column, other, k, shape, stages, stream):
-    """Sums += A[row :, :] B[column :, :]^T and others += A[row :, :] B[other :, :]^T; A is read once for both."""
+def multiply_tile_pairs(A, B, a, b, c, sums, others, row, column, other, k, shape, stages, stream, turned=False):
+    """Sums += A[row :, :] B[column :, :]^T and others += A[row :, :] B[other :, :]^T; A is read once for both.
+
+    `turned`: both sums are transposed; not for "async".
+    """
     steps = T.cast(T.ceildiv(k, shape[2]), "int32")
     if stream == "async":
         for stage in T.unroll(stages - 1):
@@ -101,19 +120,41 @@ def multiply_tile_pairs(A, B, a, b, c, sums, others, row, column, other, k, shap
             _fetch(A, a, row, step * shape[2], False, stream)
             _fetch(B, b, column, step * shape[2], False, stream)
             _fetch(B, c, other, step * shape[2], False, stream)
-            T.gemm(a, b, sums, transpose_B=True)
-            T.gemm(a, c, others, transpose_B=True)
+            if turned:
+                T.gemm(b, a, sums, transpose_B=True, policy=T.GemmWarpPolicy.FullRow)
+                T.gemm(c, a, others, transpose_B=True, policy=T.GemmWarpPolicy.FullRow)
+            else:
+                T.gemm(a, b, sums, transpose_B=True)
+                T.gemm(a, c, others, transpose_B=True)
+
+
+@T.macro
+def multiply_stacked_tiles(A, B, a, b, sums, row, column, other, k, shape, stages):
+    """Sums += A[row :, :] times as many rows of B from `column` on and, behind them, from `other` on, transposed.
+
+    On Hopper. `shape` is (rows, columns, depth) with `columns` of each; b and sums hold both, so that one instruction
+    multiplies 256 columns of two tiles of 128.
+    """
+    for step in T.Pipelined(T.cast(T.ceildiv(k, shape[2]), "int32"), num_stages=stages):
+        T.copy(A[T.cast(row, "int32"), step * shape[2]], a)
+        T.copy(B[T.cast(column, "int32"), step * shape[2]], b[0 : shape[1], :])
+        T.copy(B[T.cast(other, "int32"), step * shape[2]], b[shape[1] : 2 * shape[1], :])
+        T.gemm(a, b, sums, transpose_B=True, policy=T.GemmWarpPolicy.FullRow)
+
+
+def gated(activation, gate, factor):
+    """activation(gate) * factor: silu, or the exact gelu, whose erfc keeps the accuracy of its tail."""
+    if activation == "silu_and_mul":
+        return gate / (T.float32(1) + T.exp(-gate)) * factor
+    tail = T.call_pure_extern("float32", "erfcf", gate * T.float32(-0.7071067811865476))
+    return gate * T.float32(0.5) * tail * factor
 
 
 @T.macro
 def gate_tile(activation, sums, others, rows, columns):
-    """Sums = activation(sums) * others: silu, or the exact gelu, whose erfc keeps the accuracy of its tail."""
+    """Sums = activation(sums) * others; see gated."""
     for i, j in T.Parallel(rows, columns):
-        if activation == "silu_and_mul":
-            sums[i, j] = sums[i, j] / (T.float32(1) + T.exp(-sums[i, j])) * others[i, j]
-        else:
-            tail = T.call_pure_extern("float32", "erfcf", sums[i, j] * T.float32(-0.7071067811865476))
-            sums[i, j] = sums[i, j] * T.float32(0.5) * tail * others[i, j]
+        sums[i, j] = gated(activation, sums[i, j], others[i, j])
 
 
 def product_tiles(

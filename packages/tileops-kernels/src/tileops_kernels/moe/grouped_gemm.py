@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -11,9 +12,9 @@ from torch import Tensor
 
 from tileops_kernels.build import cuda
 from tileops_kernels.build.program import Program
-from tileops_kernels.kernel import KernelType
+from tileops_kernels.kernel import Kernel, KernelType
 from tileops_kernels.memory import ACCESS_BYTES, addresses, aligned, aligned_matrix
-from tileops_kernels.moe.interfaces import GroupedGemmCall, GroupedGemmFwdInterface
+from tileops_kernels.moe.interfaces import MOST_ROWS, GroupedGemmCall, GroupedGemmFwdInterface
 from tileops_kernels.products import (
     DTYPES,
     AsyncProduct,
@@ -32,22 +33,50 @@ _CUDA_PROGRAMS = "tileops_kernels.moe.programs.grouped_gemm"
 _CPU_PROGRAMS = "tileops_kernels.moe.programs.grouped_gemm_cpu"
 
 
-def tma_settings(call: GroupedGemmCall) -> ProductSettings:
-    """Tiles for Hopper; with an activation a block holds two products of a tile."""
+@dataclass(frozen=True, slots=True)
+class GroupedGemmSettings(ProductSettings):
+    """Launch settings: a product's, and how the tensor cores see a tile.
+
+    `turned`: rows of weights are what an instruction has 64 of, so that a tile may have fewer of the operand's rows.
+    `stacked`: gates and their factors are one tile of weights. `blocks`: how many a multiprocessor is to hold. `band`:
+    row tiles that run beside one another for each tile of columns, so that they share an expert's weights in the cache.
+    `early`: tiles are launched while their schedule is made.
+    """
+
+    turned: bool = False
+    stacked: bool = False
+    blocks: int = 1
+    band: int = 8
+    early: bool = False
+
+
+def tma_settings(call: GroupedGemmCall) -> GroupedGemmSettings:
+    """Tiles for Hopper; with an activation a block holds two of the weights', and few rows take as few as there are."""
     if call.few_rows:
-        return ProductSettings(rows=64, columns=128, depth=64, stages=4, threads=128)
-    return ProductSettings(rows=128, columns=128, depth=64, stages=3, threads=256)
+        return _streaming_settings(call)
+    if call.activation == "none":
+        return GroupedGemmSettings(rows=128, columns=256, depth=64, stages=4, threads=256)
+    return GroupedGemmSettings(rows=128, columns=128, depth=64, stages=4, threads=256, stacked=True)
 
 
-def async_settings(call: GroupedGemmCall) -> ProductSettings:
+def _streaming_settings(call: GroupedGemmCall) -> GroupedGemmSettings:
+    """Two blocks a multiprocessor, each with four tiles of 16 KiB of weights under way."""
+    if call.activation == "none":
+        return GroupedGemmSettings(
+            rows=call.tile_rows, columns=128, depth=64, stages=4, threads=256, turned=True, blocks=2
+        )
+    return GroupedGemmSettings(rows=call.tile_rows, columns=64, depth=64, stages=4, threads=128, turned=True, blocks=2)
+
+
+def async_settings(call: GroupedGemmCall) -> GroupedGemmSettings:
     """Tiles for architectures without a tensor memory accelerator."""
-    return ProductSettings(rows=64 if call.few_rows else 128, columns=64, depth=32, stages=3, threads=128)
+    return GroupedGemmSettings(rows=64 if call.few_rows else 128, columns=64, depth=32, stages=3, threads=128)
 
 
-def general_settings(call: GroupedGemmCall) -> ProductSettings:
+def general_settings(call: GroupedGemmCall) -> GroupedGemmSettings:
     """Small tiles: operands come an element at a time; TileLang cannot overlap the fetches of two products."""
     stages = 2 if call.activation == "none" else 1
-    return ProductSettings(rows=64, columns=64, depth=32, stages=stages, threads=128)
+    return GroupedGemmSettings(rows=64, columns=64, depth=32, stages=stages, threads=128)
 
 
 class _GroupedGemm(Product[GroupedGemmCall], GroupedGemmFwdInterface):
@@ -64,15 +93,20 @@ class _GroupedGemm(Product[GroupedGemmCall], GroupedGemmFwdInterface):
 
 
 class GroupedGemmCUDAKernel(_GroupedGemm, CUDAProduct[GroupedGemmCall]):
-    """The programs and their launches, which the CUDA kernel types share: a schedule of row tiles, then the tiles."""
+    """The programs and their launches, which the CUDA kernel types share.
+
+    Where experts' rows follow one another a schedule of row tiles is launched first; slabs need none.
+    """
+
+    settings: GroupedGemmSettings
 
     def __init__(self, call: GroupedGemmCall) -> None:
         super().__init__(call)
-        self._run: tuple[cuda.CUDAFunction, cuda.CUDAFunction] | None = None
+        self._run: tuple[cuda.CUDAFunction, ...] | None = None
 
     def programs(self) -> Sequence[Program]:
-        """The program of the schedule and that of the tiles."""
-        return self.schedule(), self.program()
+        """The program of the schedule, where there is one, and that of the tiles."""
+        return (self.program(),) if self.call.layout == "masked" else (self.schedule(), self.program())
 
     def schedule(self) -> Program:
         """The program that finds each tile's expert and rows."""
@@ -82,6 +116,7 @@ class GroupedGemmCUDAKernel(_GroupedGemm, CUDAProduct[GroupedGemmCall]):
             layout=self.call.layout,
             alignment=self.call.alignment,
             rows=self.settings.rows,
+            early=self.settings.early,
         )
 
     def program_for(self, stream: str, *, vector: int, n: int = 0, k: int = 0) -> Program:
@@ -89,6 +124,7 @@ class GroupedGemmCUDAKernel(_GroupedGemm, CUDAProduct[GroupedGemmCall]):
         return Program.of(
             _CUDA_PROGRAMS,
             "grouped_gemm_tiles",
+            layout="masked" if self.call.layout == "masked" else "scheduled",
             dtype=DTYPES[self.call.dtype],
             out_dtype=OUT_DTYPES[self.call.out_dtype],
             activation=self.call.activation,
@@ -105,33 +141,28 @@ class GroupedGemmCUDAKernel(_GroupedGemm, CUDAProduct[GroupedGemmCall]):
             return output
         a, b = _with_terms(a, b)
         (experts, weights, k), n = b.shape, output.shape[-1]
-        rows = output.numel() // n
+        rows, wide = output.numel() // n, -(-n // self.settings.columns)
         with torch.cuda.device(a.device):
-            schedule, run = self._run or self._load()
-            tiles = torch.empty((3, self._tiles(a, experts)), dtype=torch.int32, device=a.device)
-            metadata = aligned(layout_metadata).as_strided((layout_metadata.numel(),), (1,))
-            schedule(metadata, tiles, a.shape[1] if self.call.layout == "masked" else experts)
+            *schedule, run = self._run or self._load()
+            found = aligned(layout_metadata).as_strided((layout_metadata.numel(),), (1,))
             target = aligned(output)
             operands = aligned_matrix(a, rows, k), aligned_matrix(b, experts * weights, k)
-            run(*operands, tiles, aligned_matrix(target, rows, n))
+            result = aligned_matrix(target, rows, n)
+            if schedule:
+                most = -(-rows // self.settings.rows) + experts
+                tiles = torch.empty((3, most), dtype=torch.int32, device=a.device)
+                schedule[0](found, tiles, experts)
+                run(*operands, tiles, result, wide)
+            else:
+                run(*operands, found, result, wide, a.shape[1])
             if target is not output:
                 output.copy_(target)
         return output
 
-    def _tiles(self, a: Tensor, experts: int) -> int:
-        """The most row tiles that there may be."""
-        if self.call.layout == "masked":
-            return experts * -(-a.shape[1] // self.settings.rows)
-        return -(-a.shape[0] // self.settings.rows) + experts
-
-    def _load(self) -> tuple[cuda.CUDAFunction, cuda.CUDAFunction]:
+    def _load(self) -> tuple[cuda.CUDAFunction, ...]:
         """The programs, built by the first call that launches them."""
-        owner = f"{type(self).__name__} for {self.call}"
-        arch = self.call.arch
-        self._run = (
-            cuda.load(self.schedule(), arch=arch, owner=owner),
-            cuda.load(self.program(), arch=arch, owner=owner),
-        )
+        load = partial(cuda.load, arch=self.call.arch, owner=f"{type(self).__name__} for {self.call}")
+        self._run = tuple(load(program) for program in self.programs())
         return self._run
 
 
@@ -153,6 +184,11 @@ class GroupedGemmAsyncKernel(GroupedGemmCUDAKernel, AsyncProduct[GroupedGemmCall
         self.settings = async_settings(call)
 
     @classmethod
+    def entry_for(cls, call: GroupedGemmCall) -> tuple[Hashable, Callable[[], Kernel[GroupedGemmCall]]]:
+        """One entry for all numbers of rows that take the same tiles."""
+        return super().entry_for(_any_tile(call))
+
+    @classmethod
     def counted(cls, call: GroupedGemmCall) -> int:
         """Elements of an expert's weights, with the factors that an activation adds."""
         return 2 * call.n * call.k
@@ -165,9 +201,19 @@ class GroupedGemmKernel(GroupedGemmCUDAKernel, GeneralProduct[GroupedGemmCall]):
         super().__init__(call)
         self.settings = general_settings(call)
 
+    @classmethod
+    def entry_for(cls, call: GroupedGemmCall) -> tuple[Hashable, Callable[[], Kernel[GroupedGemmCall]]]:
+        """One entry for all extents."""
+        return super().entry_for(_any_tile(call))
+
 
 class GroupedGemmCPUKernel(_GroupedGemm, CPUProduct[GroupedGemmCall]):
     """Grouped product on a CPU: one expert after the other, the threads that torch uses sharing its rows or columns."""
+
+    @classmethod
+    def entry_for(cls, call: GroupedGemmCall) -> tuple[Hashable, Callable[[], Kernel[GroupedGemmCall]]]:
+        """One entry for all threads and extents."""
+        return super().entry_for(_any_tile(call))
 
     def program(self, split: str) -> Program:
         """The program of one expert, whose threads share the "rows" or the "columns" of its result."""
@@ -199,6 +245,11 @@ class GroupedGemmCPUKernel(_GroupedGemm, CPUProduct[GroupedGemmCall]):
                 places = (start + count * step for start, count, step in skipped)
                 self.load(m, n)(*places, m, n, k, *paired, k, k, n, torch.get_num_threads())
         return output
+
+
+def _any_tile(call: GroupedGemmCall) -> GroupedGemmCall:
+    """The call where it does not matter how many rows a tile should have."""
+    return replace(call, tile_rows=MOST_ROWS)
 
 
 def _with_terms(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tileops_kernels.calls import CallSpec
 from tileops_kernels.interface import InterfaceKey, KernelInterface
-from tileops_kernels.products import ProductCall
+from tileops_kernels.products import FEW_ROWS, ProductCall
 
 RowLayout = Literal["masked", "ends", "per_row"]
 """How metadata says which rows are an expert's: the rows that count of its slab, the row after its last one, or for
@@ -22,18 +22,36 @@ Activation = Literal["none", "silu_and_mul", "gelu_and_mul"]
 """What is done with the two halves of a product; "none" for a product without halves."""
 
 
+LEAST_ROWS, MOST_ROWS = 16, 128
+"""Rows that a tile of a grouped product should have at least and at most."""
+
+
+def tile_rows_of(rows: int, layout: RowLayout) -> int:
+    """The rows that a tile should have, a power of two, where experts have `rows` rows on average or in their slabs.
+
+    A slab's tile holds all of its rows. Other experts may have more than the average, and get a tile for twice as many;
+    up to FEW_ROWS on average they get no more than FEW_ROWS.
+    """
+    if rows > FEW_ROWS:
+        return MOST_ROWS
+    wanted = rows if layout == "masked" else 2 * rows
+    return min(max(LEAST_ROWS, 1 << max(wanted - 1, 0).bit_length()), FEW_ROWS)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupedGemmCall(ProductCall):
     """Products of each expert's rows with its weights.
 
     `layout` says what the metadata holds, and `alignment` at what multiples experts' rows begin where it holds ends.
-    `few_rows` says that an expert has FEW_ROWS rows or less on average, `vectors` that rows of both operands are whole
-    16-byte accesses; `out_dtype` is the result's, `dtype` or float32.
+    `few_rows` says that an expert has FEW_ROWS rows or less on average, and `tile_rows` is what tile_rows_of gives for
+    that; `vectors` says that rows of both operands are whole 16-byte accesses; `out_dtype` is the result's, `dtype` or
+    float32.
     """
 
     layout: RowLayout
     alignment: int
     activation: Activation
+    tile_rows: int = MOST_ROWS
     out_dtype: torch.dtype
 
 

@@ -15,7 +15,7 @@ from tileops_kernels.interface import KernelInterface
 from tileops_kernels.kernel import KernelType
 from tileops_kernels.memory import ACCESS_BYTES
 from tileops_kernels.moe import GROUPED_GEMM, GROUPED_GEMM_KERNELS, GroupedGemmCall, GroupedGemmFwdInterface
-from tileops_kernels.moe.interfaces import RowLayout
+from tileops_kernels.moe.interfaces import RowLayout, tile_rows_of
 from tileops_kernels.products import FEW_ROWS
 
 
@@ -73,6 +73,7 @@ class MoEGroupedGemmFwdOp(Op):
             n=n,
             k=k,
             few_rows=rows <= FEW_ROWS,
+            tile_rows=tile_rows_of(rows, self._row_layout),
             vectors=k % (ACCESS_BYTES // a.dtype.itemsize) == 0,
             dtype=a.dtype,
             out_dtype=out_dtype,

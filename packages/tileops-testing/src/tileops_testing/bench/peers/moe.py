@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from tileops.moe.epilogues import RoutingEpilogue, RoutingWeighting
-from tileops.moe.layouts import ContiguousLayout, ContiguousMetadata
+from tileops.moe.layouts import ContiguousLayout, ContiguousMetadata, MaskedLayout
 from tileops_testing.bench.peers import Peers
 from tileops_testing.cases import Case
 
@@ -19,9 +19,11 @@ __all__ = ["PEERS"]
 
 
 def _grouped_gemm(case: Case, device: torch.device) -> Mapping[str, Callable[..., object]]:
-    """A loop of products and, on CUDA, torch's grouped product, where every row is an expert's."""
+    """A loop of products and, on CUDA, torch's grouped product, where every row is an expert's; a batch of slabs."""
     given: Any = case.parameters
     layout, activation, out_dtype = given["layout"], given.get("activation"), given.get("out_dtype")
+    if isinstance(layout, MaskedLayout):
+        return _slab_products(activation, out_dtype)
     if not isinstance(layout, ContiguousLayout) or out_dtype is not None:
         return {}
     per_row = layout.metadata_kind == ContiguousMetadata.PER_ROW
@@ -39,6 +41,35 @@ def _grouped_gemm(case: Case, device: torch.device) -> Mapping[str, Callable[...
         return _activated(_grouped_product(a, b, ends_of(layout_metadata, b.shape[0])), activation)
 
     return {"torch": grouped, "loop": loop} if device.type == "cuda" else {"loop": loop}
+
+
+def _slab_products(activation: str | None, out_dtype: torch.dtype | None) -> Mapping[str, Callable[..., object]]:
+    """One product after the other, of the rows that count, and one of all slabs whose other rows are cleared after."""
+
+    def loop(a: Tensor, b: Tensor, layout_metadata: Tensor) -> Tensor:
+        columns = b.shape[1] // (1 if activation is None else 2)
+        result = a.new_zeros(*a.shape[:2], columns, dtype=out_dtype or a.dtype)
+        for expert, count in enumerate(layout_metadata.tolist()):
+            if count:
+                result[expert, :count] = _activated(_product(a[expert, :count], b[expert].T, out_dtype), activation)
+        return result
+
+    def batch(a: Tensor, b: Tensor, layout_metadata: Tensor) -> Tensor:
+        result = _activated(_product(a, b.mT, out_dtype), activation)
+        places = torch.arange(a.shape[1], device=a.device)
+        return result.masked_fill_(places[:, None] >= layout_metadata[:, None, None], 0)
+
+    return {"torch": batch, "loop": loop}
+
+
+def _product(first: Tensor, second: Tensor, out_dtype: torch.dtype | None) -> Tensor:
+    """The product of two matrices, or of two batches of them, summed and given in out_dtype if there is one."""
+    if out_dtype is None:
+        return first @ second
+    if not first.is_cuda:
+        return first.to(out_dtype) @ second.to(out_dtype)
+    multiply = torch.mm if first.dim() == 2 else torch.bmm
+    return multiply(first, second, out_dtype=out_dtype)
 
 
 def _products(rows: Tensor, weights: Tensor, ends: Tensor) -> Tensor:
