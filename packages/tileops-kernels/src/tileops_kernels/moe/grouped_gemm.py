@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cached_property
 from typing import ClassVar
 
 import torch
@@ -100,10 +100,6 @@ class GroupedGemmCUDAKernel(_GroupedGemm, CUDAProduct[GroupedGemmCall]):
 
     settings: GroupedGemmSettings
 
-    def __init__(self, call: GroupedGemmCall) -> None:
-        super().__init__(call)
-        self._run: tuple[cuda.CUDAFunction, ...] | None = None
-
     def programs(self) -> Sequence[Program]:
         """The program of the schedule, where there is one, and that of the tiles."""
         return (self.program(),) if self.call.layout == "masked" else (self.schedule(), self.program())
@@ -143,7 +139,7 @@ class GroupedGemmCUDAKernel(_GroupedGemm, CUDAProduct[GroupedGemmCall]):
         (experts, weights, k), n = b.shape, output.shape[-1]
         rows, wide = output.numel() // n, -(-n // self.settings.columns)
         with torch.cuda.device(a.device):
-            *schedule, run = self._run or self._load()
+            *schedule, run = self._run
             found = aligned(layout_metadata).as_strided((layout_metadata.numel(),), (1,))
             target = aligned(output)
             operands = aligned_matrix(a, rows, k), aligned_matrix(b, experts * weights, k)
@@ -159,11 +155,10 @@ class GroupedGemmCUDAKernel(_GroupedGemm, CUDAProduct[GroupedGemmCall]):
                 output.copy_(target)
         return output
 
-    def _load(self) -> tuple[cuda.CUDAFunction, ...]:
+    @cached_property
+    def _run(self) -> tuple[cuda.CUDAFunction, ...]:
         """The programs, built by the first call that launches them."""
-        load = partial(cuda.load, arch=self.call.arch, owner=f"{type(self).__name__} for {self.call}")
-        self._run = tuple(load(program) for program in self.programs())
-        return self._run
+        return tuple(cuda.load_for(self, program) for program in self.programs())
 
 
 class GroupedGemmTMAKernel(GroupedGemmCUDAKernel, TMAProduct[GroupedGemmCall]):
