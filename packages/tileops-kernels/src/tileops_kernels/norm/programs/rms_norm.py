@@ -6,7 +6,16 @@ which must divide the row; vector `k` of a row belongs to thread `k % lanes`. Ro
 
 import tilelang.language as T  # noqa: N812
 
-from tileops_kernels.macros.cuda_rows import KEEP_PACKED, add_over_lanes, fits_access, keep_packed, warps_of
+from tileops_kernels.macros.cuda_rows import (
+    KEEP_PACKED,
+    READ_ONCE,
+    add_over_lanes,
+    fills_access,
+    fits_access,
+    keep_packed,
+    read_once,
+    warps_of,
+)
 
 
 @T.macro
@@ -112,27 +121,31 @@ def rms_norm_on_chip(n, dtype, weighted, vector, lanes, rows, blocks, scales=Non
 def rms_norm_streaming(n, dtype, weighted, vector, lanes, rows, unroll, scales=None):
     """Rows of `n` elements read twice, `unroll` vectors a thread at a time; parameters as in rms_norm_on_chip.
 
-    The second reading goes backwards, so that it begins with what the caches still hold.
+    The second reading goes backwards, so that it begins with what the caches still hold, which are to drop it first.
     """
     m = T.dynamic("m", "int64")
     scales = scales or dtype
     chunk = vector * lanes * unroll
     chunks = -(-n // chunk)
     whole = n % chunk == 0
+    again = fills_access(vector, dtype)
 
     @T.macro
-    def read_chunk(X, row, lane, c, x):
+    def read_chunk(X, row, lane, c, x, once):
         for k in T.unroll(unroll):
             j = c * chunk + (k * lanes + lane) * vector
             if (whole or j < n) and (rows == 1 or row < m):
-                for v in T.vectorized(vector):
-                    x[k, v] = X[row, j + v]
+                if once:
+                    read_once(x, k * vector, X, row * n + j)
+                else:
+                    for v in T.vectorized(vector):
+                        x[k, v] = X[row, j + v]
 
     @T.macro
     def reciprocal_root(X, row, slot, lane, x, scale, partial, eps):
         scale[0] = T.float32(0)
         for c in T.serial(chunks):
-            read_chunk(X, row, lane, c, x)
+            read_chunk(X, row, lane, c, x, False)
             for k in T.unroll(unroll):
                 if whole or c * chunk + (k * lanes + lane) * vector < n:
                     for v in T.unroll(vector):
@@ -158,7 +171,7 @@ def rms_norm_streaming(n, dtype, weighted, vector, lanes, rows, unroll, scales=N
     def weighted_rows(
         X: T.Tensor[(m, n), dtype], W: T.Tensor[(n,), scales], Y: T.Tensor[(m, n), dtype], eps: T.float32
     ):
-        with T.Kernel(T.ceildiv(m, rows), threads=rows * lanes) as block:
+        with T.Kernel(T.ceildiv(m, rows), threads=rows * lanes, prelude=READ_ONCE) as block:
             thread = T.get_thread_binding(0)
             slot, lane = thread // lanes, thread % lanes
             row = T.cast(block, "int64") * rows + slot
@@ -169,7 +182,7 @@ def rms_norm_streaming(n, dtype, weighted, vector, lanes, rows, unroll, scales=N
             reciprocal_root(X, row, slot, lane, x, scale, partial, eps)
             for back in T.serial(chunks):
                 c = chunks - 1 - back
-                read_chunk(X, row, lane, c, x)
+                read_chunk(X, row, lane, c, x, again)
                 read_weight(W, lane, c, w)
                 for k in T.unroll(unroll):
                     for v in T.unroll(vector):
@@ -178,7 +191,7 @@ def rms_norm_streaming(n, dtype, weighted, vector, lanes, rows, unroll, scales=N
 
     @T.prim_func
     def plain_rows(X: T.Tensor[(m, n), dtype], Y: T.Tensor[(m, n), dtype], eps: T.float32):
-        with T.Kernel(T.ceildiv(m, rows), threads=rows * lanes) as block:
+        with T.Kernel(T.ceildiv(m, rows), threads=rows * lanes, prelude=READ_ONCE) as block:
             thread = T.get_thread_binding(0)
             slot, lane = thread // lanes, thread % lanes
             row = T.cast(block, "int64") * rows + slot
@@ -188,7 +201,7 @@ def rms_norm_streaming(n, dtype, weighted, vector, lanes, rows, unroll, scales=N
             reciprocal_root(X, row, slot, lane, x, scale, partial, eps)
             for back in T.serial(chunks):
                 c = chunks - 1 - back
-                read_chunk(X, row, lane, c, x)
+                read_chunk(X, row, lane, c, x, again)
                 for k in T.unroll(unroll):
                     for v in T.unroll(vector):
                         x[k, v] = T.cast(T.cast(x[k, v], "float32") * scale[0], dtype)
