@@ -17,7 +17,7 @@ from tileops_kernels.build.program import Program
 from tileops_kernels.devices import DeviceFacts
 from tileops_kernels.errors import NoImplementationError
 from tileops_kernels.reduction import ARG_REDUCE_KERNELS, ArgOperation, ArgReduceCall, arg_reduce_kernels
-from tileops_kernels.reduction.argreduce import ArgReduceCPUKernel, ArgReduceKernel, CandidateSettings, Choice, choices
+from tileops_kernels.reduction.argreduce import ArgReduceCPUKernel, ArgReduceKernel, Choice, candidate_settings, choices
 from tileops_kernels.reduction.passes import Pass
 from tileops_kernels.reduction.reduce import column_settings, row_settings
 
@@ -162,6 +162,7 @@ class Launches:
         ((6, 63), 0, ["arg_columns"]),
         ((6, 64), None, ["arg_rows"]),
         ((4, 32768), 1, ["arg_rows", "arg_candidates"]),
+        ((1 << 20,), 0, ["arg_rows", "arg_candidates"]),
         ((4096, 2), 0, ["arg_columns", "arg_candidates"]),
         ((1 << 20, 2), 0, ["arg_columns", "arg_candidates", "arg_candidates"]),
         ((), None, ["arg_rows"]),
@@ -217,6 +218,7 @@ def test_offsets_are_wide_and_accesses_whole(rows: bool) -> None:
     assert "int blockIdx" not in text
 
 
-def test_a_result_of_candidates_has_a_warp() -> None:
-    """Threads that share a result exchange what they found without shared memory."""
-    assert asdict(CandidateSettings()) == {"lanes": 32, "rows": 4}
+def test_many_candidates_have_a_block() -> None:
+    """A warp shares a result of few parts, without shared memory; of more, no thread compares several in turn."""
+    assert asdict(candidate_settings(64)) == {"lanes": 32, "rows": 4}
+    assert asdict(candidate_settings(65)) == asdict(candidate_settings(10**6)) == {"lanes": 256, "rows": 1}

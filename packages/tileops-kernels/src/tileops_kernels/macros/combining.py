@@ -132,6 +132,21 @@ def part(log, value, total):
     return value - total if log else value / total
 
 
+def weight_of(log, value, target):
+    """The weight itself, from what `weight` gave."""
+    return power(value, target) if log else value
+
+
+def share(log, total):
+    """What `part_of` takes of the `total` weight: its logarithm or reciprocal; parts of nothing are NaN."""
+    return T.log(total) if log else T.float32(1) / total
+
+
+def part_of(log, value, shared):
+    """What `weight` gave, as its part in the whole."""
+    return value - shared if log else value * shared
+
+
 def reduction(body, gives, source, x_shape, target, y_shape):
     """The program that runs the macro `body(X, Y, count)`; only a mean has the parameter count, and is given it."""
     if gives == "mean":

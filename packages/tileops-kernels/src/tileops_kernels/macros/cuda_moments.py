@@ -54,6 +54,28 @@ def add_vectors(moments, chunk, x, steps, vector, first, step, n, whole, present
 
 
 @T.macro
+def add_differences_of_vectors(moments, chunk, x, steps, vector, first, step, n, whole, present):
+    """As add_vectors, by differences from the thread's first element, so that each element is converted once.
+
+    That element being one of the `count` whose squares are wanted, what is subtracted from their sum is at most `count`
+    times what is left: at most so many more digits are lost.
+    """
+    clear_moments(chunk)
+    pivot = T.cast(x[0, 0], "float32")
+    for k in T.unroll(steps):
+        if (whole or first + k * step < n) and present:
+            chunk[0] += T.float32(vector)
+            for v in T.unroll(vector):
+                difference = T.cast(x[k, v], "float32") - pivot
+                chunk[1] += difference
+                chunk[2] += difference * difference
+    if chunk[0] > T.float32(0):
+        between = chunk[1] / chunk[0]
+        squares = chunk[2] - chunk[1] * between
+        merge_moments(moments, chunk[0], pivot + between, T.if_then_else(squares < T.float32(0), T.float32(0), squares))
+
+
+@T.macro
 def moments_over_lanes(moments, sums, means, squares, slot, lane, lanes):
     """`moments` = those of all `lanes` threads of a row together, in every one of them.
 

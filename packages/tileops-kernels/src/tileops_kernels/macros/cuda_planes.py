@@ -49,18 +49,22 @@ def plane_blocks(batch, channels, length, lanes, slots, unroll):
     return T.ceildiv(batch * channels, slots) * T.ceildiv(length, lanes * unroll)
 
 
-def plane_place(block, slot, lane, batch, channels, length, lanes, slots, unroll):
+def plane_place(block, slot, lane, batch, channels, length, lanes, slots, unroll, along=False):
     """The entry, the channel and the first vector of a thread in a block of plane_blocks.
 
     The entry is no less than `batch` where a slot has no plane. Blocks go backwards, to begin with what was read last
     and caches may still hold. Where a block has one plane they go through the channels before they go along them, as
-    blocks do that form sums. Where it has more, its lanes reach the whole of them.
+    blocks do that form sums, unless they go `along` first. Where it has more, its lanes reach the whole of them.
     """
     place = T.cast(plane_blocks(batch, channels, length, lanes, slots, unroll), "int32") - 1 - T.cast(block, "int32")
     if slots > 1:
         plane = T.cast(place, "int64") * slots + slot
         return T.truncdiv(plane, channels), T.truncmod(plane, channels), T.cast(lane, "int64")
     parts = T.cast(T.ceildiv(length, lanes * unroll), "int32")
+    if along:
+        plane = T.cast(T.truncdiv(place, parts), "int64")
+        first = T.cast(T.truncmod(place, parts), "int64") * (lanes * unroll) + lane
+        return T.truncdiv(plane, channels), T.truncmod(plane, channels), first
     down, across = T.truncdiv(place, T.cast(channels, "int32")), T.truncmod(place, T.cast(channels, "int32"))
     first = T.cast(T.truncmod(down, parts), "int64") * (lanes * unroll) + lane
     return T.cast(T.truncdiv(down, parts), "int64"), T.cast(across, "int64"), first

@@ -68,6 +68,15 @@ static __device__ __forceinline__ int tileops_read_once(void *target, const void
 """CUDA text for `T.Kernel(..., prelude=)` of a program that calls read_once."""
 
 
+WRITE_ONCE = """
+static __device__ __forceinline__ int tileops_write_once(void *target, const void *source) {
+  __stcs((uint4 *)target, *(const uint4 *)source);
+  return 0;
+}
+"""
+"""CUDA text for `T.Kernel(..., prelude=)` of a program that calls write_once."""
+
+
 def fills_access(vector, dtype):
     """Whether `vector` elements of `dtype` take the 16 bytes that read_once reads."""
     return vector * tvm.DataType(str(dtype)).bits == 128
@@ -158,6 +167,16 @@ def read_once(target, place, source, offset):
 
 
 @T.macro
+def write_once(x, place, target, offset):
+    """Write 16 bytes from element `place` of x to element `offset` of `target`, which caches are to drop first."""
+    T.evaluate(
+        T.call_extern(
+            "int32", "tileops_write_once", target.access_ptr("w", offset=offset), x.access_ptr("r", offset=place)
+        )
+    )
+
+
+@T.macro
 def read_vectors(x, steps, vector, source, row, first, step, n, whole, present, once=False):
     """x[k, :] = `vector` elements of a row of `source` from element first + k * step on, for each k below steps.
 
@@ -191,11 +210,14 @@ def read_parameter(w, steps, vector, source, first, step, n, whole):
 
 
 @T.macro
-def write_vector(x, k, vector, target, row, first, step, n, whole, present):
-    """Write x[k, :] to where read_vectors reads it."""
+def write_vector(x, k, vector, target, row, first, step, n, whole, present, once=False):
+    """Write x[k, :] to where read_vectors reads it; a vector that is written `once` takes 16 bytes."""
     if (whole or first + k * step < n) and present:
-        for v in T.vectorized(vector):
-            target[row, first + k * step + v] = x[k, v]
+        if once:
+            write_once(x, k * vector, target, row * target.shape[1] + first + k * step)
+        else:
+            for v in T.vectorized(vector):
+                target[row, first + k * step + v] = x[k, v]
 
 
 @T.macro

@@ -46,9 +46,6 @@ class RMSNormOnChipKernel(RMSNormCUDAKernel, OnChipRows):
 class RMSNormStreamingKernel(RMSNormCUDAKernel, StreamedRows):
     """RMSNorm for rows too long to hold: read twice, 16 bytes at a time."""
 
-    unroll: ClassVar[int] = 2
-    """Its loop is short enough for two accesses to keep memory busy."""
-
 
 class RMSNormKernel(RMSNormCUDAKernel, GeneralRows):
     """RMSNorm for rows of any length."""

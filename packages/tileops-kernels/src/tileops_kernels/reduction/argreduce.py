@@ -46,6 +46,15 @@ class CandidateSettings:
 
 Settings: TypeAlias = RowSettings | ColumnSettings | CandidateSettings
 
+CANDIDATES = ((64, CandidateSettings()), (None, CandidateSettings(lanes=256, rows=1)))
+"""Parts that a result has at most, None for any number, and the settings that compare what they found."""
+
+
+def candidate_settings(parts: int) -> CandidateSettings:
+    """A warp for each result, or a block for many parts: a thread that compares several waits for each in turn."""
+    return next(settings for most, settings in CANDIDATES if most is None or parts <= most)
+
+
 BUILDERS: Mapping[type[Settings], str] = {
     RowSettings: "arg_rows",
     ColumnSettings: "arg_columns",
@@ -143,7 +152,7 @@ class ArgReduceKernel(_ArgReduceKernel):
 
     def programs(self) -> Sequence[Program]:
         """The program of every launch setting."""
-        found = [self.program(CandidateSettings())]
+        found = [self.program(settings) for _, settings in CANDIDATES]
         for vector in (min(WIDEST, ACCESS_BYTES // self.call.dtype.itemsize), 1):
             lengths = [longest or 1025 for longest, *_ in ROWS]
             found += (self.program(row_settings(3, length * vector, vector, 1)) for length in lengths)
@@ -182,7 +191,7 @@ class ArgReduceKernel(_ArgReduceKernel):
         )
         candidates = found.as_strided((outer, parts, inner), (parts * inner, inner, 1))
         positions = y.as_strided((outer, inner), (inner, 1))
-        self._run(CandidateSettings())(elements, candidates, positions, choice.scale, choice.step)
+        self._run(candidate_settings(parts))(elements, candidates, positions, choice.scale, choice.step)
 
     def _run(self, settings: Settings) -> cuda.CUDAFunction:
         """The program of one launch setting, built by the first call that needs it."""

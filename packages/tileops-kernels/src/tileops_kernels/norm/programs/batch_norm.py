@@ -7,7 +7,7 @@ import tilelang.language as T  # noqa: N812
 
 from tileops_kernels.macros.cuda_moments import add_vectors, clear_moments, merge_moments, moments_over_lanes
 from tileops_kernels.macros.cuda_planes import plane_blocks, plane_place, read_channel, read_plane, write_channel
-from tileops_kernels.macros.cuda_rows import KEEP_PACKED, READ_ONCE, fills_access, warps_of
+from tileops_kernels.macros.cuda_rows import KEEP_PACKED, READ_ONCE, WRITE_ONCE, fills_access, warps_of, write_once
 
 WARP = 32
 GROUP = 4
@@ -42,17 +42,19 @@ def move_statistics(M, V, channel, moments, mean, momentum):
 
 
 @T.macro
-def normalize_planes(X, W, B, S, Q, Y, eps, flags, batch, channels, length, sizes, dtype, squared):
+def normalize_planes(
+    X, W, B, S, Q, Y, eps, flags, batch, channels, length, sizes, dtype, squared, along=False, write_past=False
+):
     """Y = (X - mean) * scale * W + B in parts of planes; `sizes` is (vector, lanes, slots, unroll).
 
     S holds the means. Q holds the variances where they are `squared` deviations to which eps is added, else the scales.
     """
     vector, lanes, slots, unroll = sizes
     blocks = plane_blocks(batch, channels, length, lanes, slots, unroll)
-    with T.Kernel(blocks, threads=slots * lanes, prelude=READ_ONCE) as block:
+    with T.Kernel(blocks, threads=slots * lanes, prelude=READ_ONCE + WRITE_ONCE) as block:
         thread = T.get_thread_binding(0)
         slot, lane = thread // lanes, thread % lanes
-        entry, channel, first = plane_place(block, slot, lane, batch, channels, length, lanes, slots, unroll)
+        entry, channel, first = plane_place(block, slot, lane, batch, channels, length, lanes, slots, unroll, along)
         x = T.alloc_local((unroll, vector), dtype)
         affine = T.alloc_local((4,), "float32")
         if entry < batch:
@@ -65,8 +67,12 @@ def normalize_planes(X, W, B, S, Q, Y, eps, flags, batch, channels, length, size
             for k in T.unroll(unroll):
                 if first + k * lanes < length:
                     normalize_vector(x, k, vector, affine, dtype)
-                    for v in T.vectorized(vector):
-                        Y[entry, channel, first + k * lanes, v] = x[k, v]
+                    if write_past:
+                        offset = ((entry * channels + channel) * length + first + k * lanes) * vector
+                        write_once(x, k * vector, Y, offset)
+                    else:
+                        for v in T.vectorized(vector):
+                            Y[entry, channel, first + k * lanes, v] = x[k, v]
 
 
 def batch_norm_inference(dtype, vector, lanes, slots, unroll):
@@ -158,17 +164,32 @@ def batch_norm_channels(dtype, vector, threads, unroll, blocks):
     return normalize
 
 
-def batch_norm_training(dtype, vector, lanes, slots, unroll, depth):
+def batch_norm_training(
+    dtype,
+    vector,
+    lanes,
+    slots,
+    unroll,
+    depth,
+    spread=0,
+    blocks=4,
+    along=False,
+    read_past=False,
+    write_past=False,
+):
     """Normalise by the batch's own statistics; parameters X, W, B, M, V, P, S, Q, Y, eps, momentum, flags.
 
     P (splits, channels, 3), S (channels,) and Q (channels,), all float32, are for the partial statistics, the means and
-    the scales. `flags` is as in batch_norm_channels. A thread that forms statistics reads `depth` vectors at a time.
+    the scales. `flags` is as in batch_norm_channels. A thread that forms statistics reads `depth` vectors at a time;
+    its block has `spread` lanes, or `lanes`, and `blocks` of these fit on a multiprocessor. Blocks go through channels
+    before they go along them, or `along` first. Statistics may be read, and results written, past the caches.
     """
     batch = T.dynamic("batch", "int64")
     channels = T.dynamic("channels", "int64")
     length = T.dynamic("length", "int64")
     splits = T.dynamic("splits", "int64")
-    threads = slots * lanes
+    spread = spread or lanes
+    threads = slots * spread
     packed = fills_access(vector, dtype)
 
     @T.prim_func
@@ -188,26 +209,31 @@ def batch_norm_training(dtype, vector, lanes, slots, unroll, depth):
     ):
         with T.Kernel(splits * channels, threads=threads, prelude=KEEP_PACKED) as block:
             thread = T.get_thread_binding(0)
-            slot, lane = thread // lanes, thread % lanes
-            split = T.truncdiv(T.cast(block, "int32"), T.cast(channels, "int32"))
-            channel = T.cast(T.truncmod(T.cast(block, "int32"), T.cast(channels, "int32")), "int64")
-            parts = T.cast(T.ceildiv(length, lanes * depth), "int32")
+            slot, lane = thread // spread, thread % spread
+            between = T.cast(splits if along else channels, "int32")
+            quotient = T.truncdiv(T.cast(block, "int32"), between)
+            remainder = T.truncmod(T.cast(block, "int32"), between)
+            split = remainder if along else quotient
+            channel = T.cast(quotient if along else remainder, "int64")
+            parts = T.cast(T.ceildiv(length, spread * depth), "int32")
             pieces = T.cast(T.ceildiv(batch, slots), "int32") * parts
             step = T.cast(splits, "int32")
+            turns = T.truncdiv(pieces + step - 1 - (0 if along else split), step)
             x = T.alloc_local((depth, vector), dtype)
             moments = T.alloc_local((3,), "float32")
             chunk = T.alloc_local((3,), "float32")
             sums = T.alloc_local((2,), "float32")
             means = T.alloc_shared((1, 2 * warps_of(threads)), "float32")
             squares = T.alloc_shared((1, 2 * warps_of(threads)), "float32")
-            T.annotate_min_blocks_per_sm(4)
+            T.annotate_min_blocks_per_sm(blocks)
             clear_moments(moments)
-            for turn in T.serial(T.truncdiv(pieces - split + step - 1, step)):
-                piece = turn * step + split
+            for turn in T.serial(turns):
+                piece = split * turns + turn if along else turn * step + split
                 entry = T.cast(T.truncdiv(piece, parts), "int64") * slots + slot
-                first = T.cast(T.truncmod(piece, parts), "int64") * (lanes * depth) + lane
-                read_plane(x, depth, vector, X, entry, channel, first, lanes, length, entry < batch)
-                add_vectors(moments, chunk, x, depth, vector, first, lanes, length, False, entry < batch, packed)
+                first = T.cast(T.truncmod(piece, parts), "int64") * (spread * depth) + lane
+                once = read_past and packed
+                read_plane(x, depth, vector, X, entry, channel, first, spread, length, entry < batch, once)
+                add_vectors(moments, chunk, x, depth, vector, first, spread, length, False, entry < batch, packed)
             moments_over_lanes(moments, sums, means, squares, 0, thread, threads)
             if thread == 0:
                 P[split, channel, 0] = moments[0]
@@ -233,8 +259,9 @@ def batch_norm_training(dtype, vector, lanes, slots, unroll, depth):
                 Q[channel] = T.rsqrt(moments[2] / moments[0] + eps)
                 if flags & 4 != 0:
                     move_statistics(M, V, channel, moments, mean, momentum)
+        sizes = (vector, lanes, slots, unroll)
         normalize_planes(
-            X, W, B, S, Q, Y, eps, flags, batch, channels, length, (vector, lanes, slots, unroll), dtype, False
+            X, W, B, S, Q, Y, eps, flags, batch, channels, length, sizes, dtype, False, along, write_past and packed
         )
 
     return normalize

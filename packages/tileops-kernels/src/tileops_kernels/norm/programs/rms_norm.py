@@ -6,7 +6,18 @@ which must divide the row; vector `k` of a row belongs to thread `k % lanes`. Ro
 
 import tilelang.language as T  # noqa: N812
 
-from tileops_kernels.macros.cuda_rows import KEEP_PACKED, add_over_lanes, fits_access, keep_packed, warps_of
+from tileops_kernels.macros.cuda_rows import (
+    KEEP_PACKED,
+    READ_ONCE,
+    WRITE_ONCE,
+    add_over_lanes,
+    fills_access,
+    fits_access,
+    keep_packed,
+    read_once,
+    warps_of,
+    write_once,
+)
 
 
 @T.macro
@@ -21,13 +32,16 @@ def read_weights(W, j, w, k, vector):
                 w[k, part * 4 + v] = W[j + part * 4 + v]
 
 
-def rms_norm_on_chip(n, dtype, weighted, vector, lanes, rows, blocks, scales=None):
+def rms_norm_on_chip(
+    n, dtype, weighted, vector, lanes, rows, blocks, scales=None, late=False, read_past=False, write_past=False
+):
     """Rows of `n` elements in registers; parameters X (m, n), W (n,) if weighted, Y (m, n), eps; size m.
 
     W is of dtype `scales`, or that of the rows.
 
     `vector` elements take 16 bytes. At least `blocks` blocks fit on a multiprocessor, which bounds the registers of a
-    thread. The weight is read before the sum is known, which hides its latency.
+    thread. The weight is read before the sum is known, which hides its latency, or else `late`. Rows may be read, and
+    results written, past the caches.
     """
     m = T.dynamic("m", "int64")
     scales = scales or dtype
@@ -39,8 +53,11 @@ def rms_norm_on_chip(n, dtype, weighted, vector, lanes, rows, blocks, scales=Non
         for k in T.unroll(steps):
             j = (k * lanes + lane) * vector
             if (whole or j < n) and (rows == 1 or row < m):
-                for v in T.vectorized(vector):
-                    x[k, v] = X[row, j + v]
+                if read_past:
+                    read_once(x, k * vector, X, row * n + j)
+                else:
+                    for v in T.vectorized(vector):
+                        x[k, v] = X[row, j + v]
 
     @T.macro
     def read_weight(W, lane, w):
@@ -63,14 +80,17 @@ def rms_norm_on_chip(n, dtype, weighted, vector, lanes, rows, blocks, scales=Non
     def write_vector(Y, row, lane, x, k):
         j = (k * lanes + lane) * vector
         if (whole or j < n) and (rows == 1 or row < m):
-            for v in T.vectorized(vector):
-                Y[row, j + v] = x[k, v]
+            if write_past:
+                write_once(x, k * vector, Y, row * n + j)
+            else:
+                for v in T.vectorized(vector):
+                    Y[row, j + v] = x[k, v]
 
     @T.prim_func
     def weighted_rows(
         X: T.Tensor[(m, n), dtype], W: T.Tensor[(n,), scales], Y: T.Tensor[(m, n), dtype], eps: T.float32
     ):
-        with T.Kernel(T.ceildiv(m, rows), threads=rows * lanes, prelude=KEEP_PACKED) as block:
+        with T.Kernel(T.ceildiv(m, rows), threads=rows * lanes, prelude=KEEP_PACKED + READ_ONCE + WRITE_ONCE) as block:
             thread = T.get_thread_binding(0)
             slot, lane = thread // lanes, thread % lanes
             row = T.cast(block, "int64") * rows + slot
@@ -80,8 +100,11 @@ def rms_norm_on_chip(n, dtype, weighted, vector, lanes, rows, blocks, scales=Non
             partial = T.alloc_shared((rows, warps_of(lanes)), "float32")
             T.annotate_min_blocks_per_sm(blocks)
             read_row(X, row, lane, x)
-            read_weight(W, lane, w)
+            if not late:
+                read_weight(W, lane, w)
             reciprocal_root(x, slot, lane, scale, partial, eps)
+            if late:
+                read_weight(W, lane, w)
             for k in T.unroll(steps):
                 keep_packed(x, k)
                 for v in T.unroll(vector):
@@ -90,7 +113,7 @@ def rms_norm_on_chip(n, dtype, weighted, vector, lanes, rows, blocks, scales=Non
 
     @T.prim_func
     def plain_rows(X: T.Tensor[(m, n), dtype], Y: T.Tensor[(m, n), dtype], eps: T.float32):
-        with T.Kernel(T.ceildiv(m, rows), threads=rows * lanes, prelude=KEEP_PACKED) as block:
+        with T.Kernel(T.ceildiv(m, rows), threads=rows * lanes, prelude=KEEP_PACKED + READ_ONCE + WRITE_ONCE) as block:
             thread = T.get_thread_binding(0)
             slot, lane = thread // lanes, thread % lanes
             row = T.cast(block, "int64") * rows + slot
@@ -109,30 +132,112 @@ def rms_norm_on_chip(n, dtype, weighted, vector, lanes, rows, blocks, scales=Non
     return weighted_rows if weighted else plain_rows
 
 
+def rms_norm_persistent(
+    n, dtype, vector, lanes, blocks, turns_of, ahead=False, read_past=False, write_past=False, scales=None
+):
+    """As rms_norm_on_chip with a weight, by at most `turns_of` blocks, which read it once and take rows in turn.
+
+    Where a block reads `ahead`, the next row is under way while this one is written.
+    """
+    m = T.dynamic("m", "int64")
+    scales = scales or dtype
+    steps = -(-n // (vector * lanes))
+    whole = n % (vector * lanes) == 0
+
+    @T.macro
+    def read_row(X, row, lane, x):
+        for k in T.unroll(steps):
+            j = (k * lanes + lane) * vector
+            if (whole or j < n) and row < m:
+                if read_past:
+                    read_once(x, k * vector, X, row * n + j)
+                else:
+                    for v in T.vectorized(vector):
+                        x[k, v] = X[row, j + v]
+
+    @T.macro
+    def finish_row(Y, row, lane, x, w, scale, partial, side, eps):
+        scale[0] = T.float32(0)
+        for k in T.unroll(steps):
+            if whole or (k * lanes + lane) * vector < n:
+                for v in T.unroll(vector):
+                    scale[0] += T.cast(x[k, v], "float32") * T.cast(x[k, v], "float32")
+        add_over_lanes(scale, partial, side, lane, lanes)
+        scale[0] = T.rsqrt(scale[0] / n + eps)
+        for k in T.unroll(steps):
+            j = (k * lanes + lane) * vector
+            keep_packed(x, k)
+            if fits_access(vector, scales):
+                keep_packed(w, k)
+            for v in T.unroll(vector):
+                x[k, v] = T.cast(T.cast(x[k, v], "float32") * scale[0] * T.cast(w[k, v], "float32"), dtype)
+            if whole or j < n:
+                if write_past:
+                    write_once(x, k * vector, Y, row * n + j)
+                else:
+                    for v in T.vectorized(vector):
+                        Y[row, j + v] = x[k, v]
+
+    @T.prim_func
+    def weighted_rows(
+        X: T.Tensor[(m, n), dtype], W: T.Tensor[(n,), scales], Y: T.Tensor[(m, n), dtype], eps: T.float32
+    ):
+        with T.Kernel(T.min(m, turns_of), threads=lanes, prelude=KEEP_PACKED + READ_ONCE + WRITE_ONCE) as block:
+            lane = T.get_thread_binding(0)
+            x = T.alloc_local((steps, vector), dtype)
+            following = T.alloc_local((steps, vector), dtype)
+            w = T.alloc_local((steps, vector), scales)
+            scale = T.alloc_local((1,), "float32")
+            partial = T.alloc_shared((2, warps_of(lanes)), "float32")
+            T.annotate_min_blocks_per_sm(blocks)
+            if ahead:
+                read_row(X, T.cast(block, "int64"), lane, x)
+            for k in T.unroll(steps):
+                if whole or (k * lanes + lane) * vector < n:
+                    read_weights(W, (k * lanes + lane) * vector, w, k, vector)
+            for turn in T.serial(T.truncdiv(m - block + (turns_of - 1), turns_of)):
+                row = turn * turns_of + block
+                if ahead:
+                    read_row(X, row + turns_of, lane, following)
+                else:
+                    read_row(X, row, lane, x)
+                finish_row(Y, row, lane, x, w, scale, partial, T.cast(turn % 2, "int32"), eps)
+                if ahead:
+                    for k in T.unroll(steps):
+                        for v in T.vectorized(vector):
+                            x[k, v] = following[k, v]
+
+    return weighted_rows
+
+
 def rms_norm_streaming(n, dtype, weighted, vector, lanes, rows, unroll, scales=None):
     """Rows of `n` elements read twice, `unroll` vectors a thread at a time; parameters as in rms_norm_on_chip.
 
-    The second reading goes backwards, so that it begins with what the caches still hold.
+    The second reading goes backwards, so that it begins with what the caches still hold, which are to drop it first.
     """
     m = T.dynamic("m", "int64")
     scales = scales or dtype
     chunk = vector * lanes * unroll
     chunks = -(-n // chunk)
     whole = n % chunk == 0
+    again = fills_access(vector, dtype)
 
     @T.macro
-    def read_chunk(X, row, lane, c, x):
+    def read_chunk(X, row, lane, c, x, once):
         for k in T.unroll(unroll):
             j = c * chunk + (k * lanes + lane) * vector
             if (whole or j < n) and (rows == 1 or row < m):
-                for v in T.vectorized(vector):
-                    x[k, v] = X[row, j + v]
+                if once:
+                    read_once(x, k * vector, X, row * n + j)
+                else:
+                    for v in T.vectorized(vector):
+                        x[k, v] = X[row, j + v]
 
     @T.macro
     def reciprocal_root(X, row, slot, lane, x, scale, partial, eps):
         scale[0] = T.float32(0)
         for c in T.serial(chunks):
-            read_chunk(X, row, lane, c, x)
+            read_chunk(X, row, lane, c, x, False)
             for k in T.unroll(unroll):
                 if whole or c * chunk + (k * lanes + lane) * vector < n:
                     for v in T.unroll(vector):
@@ -158,7 +263,7 @@ def rms_norm_streaming(n, dtype, weighted, vector, lanes, rows, unroll, scales=N
     def weighted_rows(
         X: T.Tensor[(m, n), dtype], W: T.Tensor[(n,), scales], Y: T.Tensor[(m, n), dtype], eps: T.float32
     ):
-        with T.Kernel(T.ceildiv(m, rows), threads=rows * lanes) as block:
+        with T.Kernel(T.ceildiv(m, rows), threads=rows * lanes, prelude=READ_ONCE) as block:
             thread = T.get_thread_binding(0)
             slot, lane = thread // lanes, thread % lanes
             row = T.cast(block, "int64") * rows + slot
@@ -169,7 +274,7 @@ def rms_norm_streaming(n, dtype, weighted, vector, lanes, rows, unroll, scales=N
             reciprocal_root(X, row, slot, lane, x, scale, partial, eps)
             for back in T.serial(chunks):
                 c = chunks - 1 - back
-                read_chunk(X, row, lane, c, x)
+                read_chunk(X, row, lane, c, x, again)
                 read_weight(W, lane, c, w)
                 for k in T.unroll(unroll):
                     for v in T.unroll(vector):
@@ -178,7 +283,7 @@ def rms_norm_streaming(n, dtype, weighted, vector, lanes, rows, unroll, scales=N
 
     @T.prim_func
     def plain_rows(X: T.Tensor[(m, n), dtype], Y: T.Tensor[(m, n), dtype], eps: T.float32):
-        with T.Kernel(T.ceildiv(m, rows), threads=rows * lanes) as block:
+        with T.Kernel(T.ceildiv(m, rows), threads=rows * lanes, prelude=READ_ONCE) as block:
             thread = T.get_thread_binding(0)
             slot, lane = thread // lanes, thread % lanes
             row = T.cast(block, "int64") * rows + slot
@@ -188,7 +293,7 @@ def rms_norm_streaming(n, dtype, weighted, vector, lanes, rows, unroll, scales=N
             reciprocal_root(X, row, slot, lane, x, scale, partial, eps)
             for back in T.serial(chunks):
                 c = chunks - 1 - back
-                read_chunk(X, row, lane, c, x)
+                read_chunk(X, row, lane, c, x, again)
                 for k in T.unroll(unroll):
                     for v in T.unroll(vector):
                         x[k, v] = T.cast(T.cast(x[k, v], "float32") * scale[0], dtype)

@@ -12,10 +12,16 @@ channels that follow each other; else it has one row that all share. Their dtype
 
 import tilelang.language as T  # noqa: N812
 
-from tileops_kernels.macros.cuda_moments import add_vectors, clear_moments, moments_over_lanes
+from tileops_kernels.macros.cuda_moments import (
+    add_differences_of_vectors,
+    add_vectors,
+    clear_moments,
+    moments_over_lanes,
+)
 from tileops_kernels.macros.cuda_rows import (
     KEEP_PACKED,
     READ_ONCE,
+    WRITE_ONCE,
     add_over_lanes,
     add_squares,
     fills_access,
@@ -77,13 +83,19 @@ def spread_over_lanes(moments, sums, means, squares, slot, lane, lanes, centered
 
 
 @T.macro
-def scale_vector(y, x, k, vector, moments, sums, scale, w, b, g, dtype, weighted, biased, gated, centered):
-    """y[k, :] = x[k, :] normalised, scaled, shifted and gated, in float32 and rounded once; y may be x."""
+def scale_vector(y, x, k, vector, moments, sums, scale, w, b, g, dtype, weighted, biased, gated, centered, lean=False):
+    """y[k, :] = x[k, :] normalised, scaled, shifted and gated, in float32 and rounded once; y may be x.
+
+    Where `lean`, sums[1], the second part of the mean, has been multiplied by the scale.
+    """
     for v in T.unroll(vector):
         value = T.cast(x[k, v], "float32")
-        if centered:
-            value = value - moments[1] - sums[1]
-        value = value * scale
+        if lean:
+            value = (value - moments[1]) * scale - sums[1]
+        else:
+            if centered:
+                value = value - moments[1] - sums[1]
+            value = value * scale
         if weighted:
             value = value * T.cast(w[k, v], "float32")
         if biased:
@@ -115,11 +127,17 @@ def row_norm_on_chip(
     modulated=False,
     span=0,
     scales=None,
+    lean=False,
+    late=False,
+    read_past=False,
+    write_past=False,
 ):
     """Rows of `n` elements in registers; the parameters are those of program_of_rows, and the size is m.
 
     `vector` elements take 16 bytes. At least `blocks` blocks fit on a multiprocessor, which bounds the registers of a
-    thread. Scales and shifts are read before the sums are known, which hides their latency.
+    thread. Scales and shifts are read before the sums are known, which hides their latency, or else `late`. Where
+    `lean`, means are those of differences from an element, which takes fewer instructions. Rows may be read, and
+    results written, past the caches.
     """
     m = T.dynamic("m", "int64")
     steps = -(-n // (vector * lanes))
@@ -129,7 +147,7 @@ def row_norm_on_chip(
 
     @T.macro
     def normalize(X, R, W, B, G, Y, S, eps):
-        with T.Kernel(T.ceildiv(m, rows), threads=rows * lanes, prelude=KEEP_PACKED) as block:
+        with T.Kernel(T.ceildiv(m, rows), threads=rows * lanes, prelude=KEEP_PACKED + READ_ONCE + WRITE_ONCE) as block:
             thread = T.get_thread_binding(0)
             slot, lane = thread // lanes, thread % lanes
             first = lane * vector
@@ -150,21 +168,29 @@ def row_norm_on_chip(
                 read_sums(x, a, r, steps, vector, X, R, row, first, step, n, whole, rows == 1 or row < m, False)
                 write_sums(x, a, steps, vector, S, row, first, step, n, whole, rows == 1 or row < m, dtype)
             else:
-                read_vectors(x, steps, vector, X, row, first, step, n, whole, rows == 1 or row < m)
-            if weighted:
+                read_vectors(x, steps, vector, X, row, first, step, n, whole, rows == 1 or row < m, read_past)
+            if weighted and not late:
                 read_scales(w, steps, vector, W, row, first, step, n, whole, rows == 1 or row < m, modulated, span)
-            if biased:
+            if biased and not late:
                 read_scales(b, steps, vector, B, row, first, step, n, whole, rows == 1 or row < m, modulated, span)
             if gated:
                 read_scales(g, steps, vector, G, row, first, step, n, whole, rows == 1 or row < m, modulated, span)
             clear_moments(moments)
             sums[0] = T.float32(0)
-            if centered:
+            if centered and lean:
+                add_differences_of_vectors(moments, chunk, x, steps, vector, first, step, n, whole, True)
+            elif centered:
                 add_vectors(moments, chunk, x, steps, vector, first, step, n, whole, True, not added)
             else:
                 add_squares(sums, x, steps, vector, first, step, n, whole)
             spread_over_lanes(moments, sums, means, squares, slot, lane, lanes, centered)
             scale = T.rsqrt(moments[2] / n + eps)
+            if lean:
+                sums[1] *= scale
+            if weighted and late:
+                read_scales(w, steps, vector, W, row, first, step, n, whole, rows == 1 or row < m, modulated, span)
+            if biased and late:
+                read_scales(b, steps, vector, B, row, first, step, n, whole, rows == 1 or row < m, modulated, span)
             for k in T.unroll(steps):
                 if added:
                     scale_vector(
@@ -174,9 +200,9 @@ def row_norm_on_chip(
                 else:
                     keep_packed(x, k)
                     scale_vector(
-                        x, x, k, vector, moments, sums, scale, w, b, g, dtype, weighted, biased, gated, centered
+                        x, x, k, vector, moments, sums, scale, w, b, g, dtype, weighted, biased, gated, centered, lean
                     )
-                    write_vector(x, k, vector, Y, row, first, step, n, whole, rows == 1 or row < m)
+                    write_vector(x, k, vector, Y, row, first, step, n, whole, rows == 1 or row < m, write_past)
 
     parameter = _parameter_shape(m, n, modulated, span)
     return program_of_rows(normalize, (m, n), parameter, dtype, scales, weighted, biased, added, gated)

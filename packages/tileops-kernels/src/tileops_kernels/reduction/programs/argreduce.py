@@ -7,7 +7,16 @@ size and position is 64 bits wide; a thread counts what it has read in 32.
 import tilelang.language as T  # noqa: N812
 
 from tileops_kernels.macros.combining import NOWHERE, farthest, overtakes, precedes
-from tileops_kernels.macros.cuda_rows import READ_ONCE, fills_access, first_over_lanes, read_once, warps_of
+from tileops_kernels.macros.cuda_extremes import (
+    extreme_of_vector,
+    extremes,
+    extremes_of_vectors,
+    first_over_threads,
+    is_extreme,
+    overtakes_best,
+    precedes_best,
+)
+from tileops_kernels.macros.cuda_rows import READ_ONCE, WARP, fills_access, first_over_lanes, read_once, warps_of
 
 
 def arg_rows(operation, source, vector, lanes, rows, unroll):
@@ -144,6 +153,173 @@ def arg_columns(operation, source, vector, across, down, unroll):
             if slot == 0 and place < outer:
                 for v in T.vectorized(vector):
                     Y[place, j, v] = position[v]
+
+    return program
+
+
+def arg_rows_by_vectors(operation, source, vector, lanes, rows, unroll):
+    """As arg_rows, but what is compared is the extreme of a vector, and a thread keeps the best vector it has met."""
+    outer, vectors = T.dynamic("outer", "int64"), T.dynamic("vectors", "int64")
+    once = fills_access(vector, source)
+
+    @T.macro
+    def read_chunk(X, row, lane, c, x):
+        for k in T.unroll(unroll):
+            j = (c * unroll + k) * lanes + lane
+            if row < outer and j < vectors:
+                if once:
+                    read_once(x, k * vector, X, (row * vectors + j) * vector)
+                else:
+                    for v in T.vectorized(vector):
+                        x[k, v] = X[row, j, v]
+
+    @T.macro
+    def compare_chunk(row, lane, c, x, extreme, best, step, kept):
+        for k in T.unroll(unroll):
+            if row < outer and (c * unroll + k) * lanes + lane < vectors:
+                extreme_of_vector(operation, extreme, x, k, vector)
+                if overtakes_best(extreme[0], best[0]):
+                    best[0] = extreme[0]
+                    step[0] = T.cast(c * unroll + k, "int32")
+                    for v in T.vectorized(vector):
+                        kept[v] = x[k, v]
+
+    @T.prim_func
+    def program(X: T.Tensor[(outer, vectors, vector), source], Y: T.Tensor[(outer,), "int64"]):
+        prelude = READ_ONCE + extremes(operation, source)
+        with T.Kernel(T.ceildiv(outer, rows), threads=rows * lanes, prelude=prelude) as block:
+            thread = T.get_thread_binding(0)
+            slot, lane = thread // lanes, thread % lanes
+            row = T.cast(block, "int64") * rows + slot
+            x = T.alloc_local((unroll, vector), source)
+            kept = T.alloc_local((vector,), source)
+            extreme = T.alloc_local((1,), "float32")
+            best = T.alloc_local((1,), "float32")
+            step = T.alloc_local((1,), "int32")
+            first = T.alloc_local((1,), "int32")
+            position = T.alloc_local((1,), "int64")
+            values = T.alloc_shared((rows, warps_of(lanes)), "float32")
+            positions = T.alloc_shared((rows, warps_of(lanes)), "int64")
+            best[0] = farthest(operation)
+            step[0] = 0
+            first[0] = 0
+            for v in T.unroll(vector):
+                kept[v] = T.cast(farthest(operation), source)
+            for c in T.serial(T.ceildiv(vectors, lanes * unroll)):
+                read_chunk(X, row, lane, c, x)
+                compare_chunk(row, lane, c, x, extreme, best, step, kept)
+            for v in T.unroll(vector):
+                if is_extreme(T.cast(kept[vector - 1 - v], "float32"), best[0]):
+                    first[0] = vector - 1 - v
+            position[0] = T.if_then_else(
+                lane < vectors, (T.cast(step[0], "int64") * lanes + lane) * vector + first[0], T.int64(NOWHERE)
+            )
+            first_over_threads(best, position, values, positions, slot, lane, lanes)
+            if row < outer and lane == 0:
+                Y[row] = position[0]
+
+    return program
+
+
+def arg_columns_by_chunks(operation, source, vector, across, down, unroll):
+    """As arg_columns, but what is compared is the extreme of `unroll` rows below each other.
+
+    Of these the best are read again. `across` is a power of two. A row behind the last is the last again, which changes
+    no first position.
+    """
+    outer, reduced, vectors = T.dynamic("outer", "int64"), T.dynamic("reduced", "int64"), T.dynamic("vectors", "int64")
+    once = fills_access(vector, source)
+    threads = across * down
+    together = min(max(WARP // across, 1), down)
+    groups = down // together
+    columns = across * vector
+
+    @T.macro
+    def read_rows(X, place, j, first, x):
+        last = T.cast(T.min(reduced - 1 - first, T.int64(unroll)), "int32")
+        offset = ((place * reduced + first) * vectors + j) * vector
+        for k in T.unroll(unroll):
+            if once:
+                read_once(x, k * vector, X, offset + T.cast(T.min(k, last), "int64") * (vectors * vector))
+            else:
+                for v in T.vectorized(vector):
+                    x[k, v] = X[place, first + T.min(k, last), j, v]
+
+    @T.macro
+    def compare_rows(c, x, extreme, best, chunk):
+        extremes_of_vectors(operation, extreme, x, unroll, vector)
+        for v in T.unroll(vector):
+            value = T.cast(extreme[v], "float32")
+            if overtakes_best(value, best[v]):
+                best[v] = value
+                chunk[v] = T.cast(c, "int32")
+
+    @T.macro
+    def choose_within_warps(best, chunk):
+        other = T.alloc_var("float32")
+        place = T.alloc_var("int32")
+        for step in T.unroll(together.bit_length() - 1):
+            for v in T.unroll(vector):
+                other = T.shfl_xor(best[v], across << step)
+                place = T.shfl_xor(chunk[v], across << step)
+                if precedes_best(other, place, best[v], chunk[v]):
+                    best[v] = other
+                    chunk[v] = place
+
+    @T.macro
+    def write_column(X, Y, block, column, values, chunks, best, chunk, again, first):
+        """Choose among the groups of a column, find the first place of the extreme in its chunk, and write that."""
+        index = T.cast(block, "int64") * across + column // vector
+        place, j = T.truncdiv(index, vectors), T.truncmod(index, vectors)
+        best[0] = values[0, column]
+        chunk[0] = chunks[0, column]
+        for group in T.unroll(groups - 1):
+            if precedes_best(values[group + 1, column], chunks[group + 1, column], best[0], chunk[0]):
+                best[0] = values[group + 1, column]
+                chunk[0] = chunks[group + 1, column]
+        if place < outer:
+            start = T.cast(chunk[0], "int64") * unroll
+            for k in T.unroll(unroll):
+                if start + k < reduced:
+                    again[k] = X[place, start + k, j, column % vector]
+            first[0] = start
+            for k in T.unroll(unroll):
+                if start + (unroll - 1 - k) < reduced and is_extreme(T.cast(again[unroll - 1 - k], "float32"), best[0]):
+                    first[0] = start + (unroll - 1 - k)
+            Y[place, j, column % vector] = first[0]
+
+    @T.prim_func
+    def program(X: T.Tensor[(outer, reduced, vectors, vector), source], Y: T.Tensor[(outer, vectors, vector), "int64"]):
+        prelude = READ_ONCE + extremes(operation, source)
+        with T.Kernel(T.ceildiv(outer * vectors, across), threads=threads, prelude=prelude) as block:
+            thread = T.get_thread_binding(0)
+            slot, lane = thread // across, thread % across
+            index = T.cast(block, "int64") * across + lane
+            place, j = T.truncdiv(index, vectors), T.truncmod(index, vectors)
+            x = T.alloc_local((unroll, vector), source)
+            extreme = T.alloc_local((vector,), source)
+            best = T.alloc_local((vector,), "float32")
+            chunk = T.alloc_local((vector,), "int32")
+            again = T.alloc_local((unroll,), source)
+            first = T.alloc_local((1,), "int64")
+            values = T.alloc_shared((groups, columns), "float32")
+            chunks = T.alloc_shared((groups, columns), "int32")
+            for v in T.unroll(vector):
+                best[v] = farthest(operation)
+                chunk[v] = slot
+            if place < outer:
+                for c in T.serial(T.ceildiv(reduced, down * unroll)):
+                    read_rows(X, place, j, (c * down + slot) * unroll, x)
+                    compare_rows(c * down + slot, x, extreme, best, chunk)
+            choose_within_warps(best, chunk)
+            if slot % together == 0:
+                for v in T.unroll(vector):
+                    values[slot // together, lane * vector + v] = best[v]
+                    chunks[slot // together, lane * vector + v] = chunk[v]
+            T.sync_threads()
+            for turn in T.unroll(-(-columns // threads)):
+                if turn * threads + thread < columns:
+                    write_column(X, Y, block, turn * threads + thread, values, chunks, best, chunk, again, first)
 
     return program
 

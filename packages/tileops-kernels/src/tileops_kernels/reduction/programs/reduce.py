@@ -123,3 +123,55 @@ def reduce_columns(operation, of, gives, source, through, target, vector, across
                     Y[place, part, j, v] = y[v]
 
     return reduction(body, gives, source, (outer, reduced, vectors, vector), target, (outer, parts, vectors, vector))
+
+
+def reduce_planes(operation, of, gives, source, through, target, vector, threads, unroll):
+    """Each channel to one value: over the batch and along its planes; parameters X and Y (channels,).
+
+    X is (batch, channels, length, vector). A block takes a channel, which has fewer vectors than int32 counts, and a
+    thread reads `unroll` of them at a time.
+    """
+    batch, channels, length = T.dynamic("batch", "int64"), T.dynamic("channels", "int64"), T.dynamic("length", "int64")
+    wide, once = own(of, through), fills_access(vector, source)
+
+    @T.macro
+    def read_chunk(X, channel, first, plane, count, x):
+        for k in T.unroll(unroll):
+            if first + k * threads < count:
+                entry = T.cast(T.truncdiv(first + k * threads, plane), "int64")
+                j = T.cast(T.truncmod(first + k * threads, plane), "int64")
+                if once:
+                    read_once(x, k * vector, X, ((entry * channels + channel) * length + j) * vector)
+                else:
+                    for v in T.vectorized(vector):
+                        x[k, v] = X[entry, channel, j, v]
+
+    @T.macro
+    def combine_chunk(first, count, x, totals):
+        for k in T.unroll(unroll):
+            if first + k * threads < count:
+                for v in T.unroll(vector):
+                    totals[v] = combine(operation, totals[v], contribution(of, x[k, v], source, through))
+
+    @T.macro
+    def body(X, Y, count):
+        with T.Kernel(channels, threads=threads, prelude=READ_ONCE) as block:
+            thread = T.get_thread_binding(0)
+            channel = T.cast(block, "int64")
+            plane = T.cast(length, "int32")
+            vectors = T.cast(batch * length, "int32")
+            x = T.alloc_local((unroll, vector), source)
+            totals = T.alloc_local((vector,), wide)
+            partial = T.alloc_shared((1, warps_of(threads)), wide)
+            for v in T.unroll(vector):
+                totals[v] = identity(operation, wide)
+            for c in T.serial(T.ceildiv(vectors, threads * unroll)):
+                read_chunk(X, channel, c * (threads * unroll) + thread, plane, vectors, x)
+                combine_chunk(c * (threads * unroll) + thread, vectors, x, totals)
+            for v in T.unroll(vector - 1):
+                totals[0] = combine(operation, totals[0], totals[v + 1])
+            combine_over_lanes(operation, totals, partial, 0, thread, threads)
+            if thread == 0:
+                Y[channel] = T.cast(outcome(gives, totals[0], count), target)
+
+    return reduction(body, gives, source, (batch, channels, length, vector), target, (channels,))

@@ -7,23 +7,16 @@ infinity gives NaN.
 
 import tilelang.language as T  # noqa: N812
 
-from tileops_kernels.macros.combining import LOWEST, dealt, power, weight, widened
-from tileops_kernels.macros.cuda_rows import READ_ONCE, combine_over_lanes, fills_access, read_once, warps_of
-
-
-def weight_of(log, value, target):
-    """The weight itself, from what `weight` gave."""
-    return power(value, target) if log else value
-
-
-def share(log, total):
-    """What `part` takes of the `total` weight: its logarithm or reciprocal; parts of nothing are NaN."""
-    return T.log(total) if log else T.float32(1) / total
-
-
-def part(log, value, shared):
-    """What `weight` gave, as its part in the whole."""
-    return value - shared if log else value * shared
+from tileops_kernels.macros.combining import LOWEST, dealt, part_of, power, share, weight, weight_of, widened
+from tileops_kernels.macros.cuda_rows import (
+    READ_ONCE,
+    WRITE_ONCE,
+    combine_over_lanes,
+    fills_access,
+    read_once,
+    warps_of,
+    write_once,
+)
 
 
 @T.macro
@@ -60,7 +53,7 @@ def write_chunk(log, x, y, unroll, vector, Y, row, first, lanes, vectors, source
         if first + k * lanes < vectors:
             for v in T.unroll(vector):
                 above = weight(log, widened(x[k, v], source, through) - largest[0], target)
-                y[v] = T.cast(part(log, above, shared[0]), target)
+                y[v] = T.cast(part_of(log, above, shared[0]), target)
             for v in T.vectorized(vector):
                 Y[row, first + k * lanes, v] = y[v]
 
@@ -74,13 +67,15 @@ def whole_over_lanes(largest, earlier, total, maxima, sums, slot, lane, lanes):
     combine_over_lanes("sum", total, sums, slot, lane, lanes)
 
 
-def softmax_on_chip(log, source, through, target, vector, lanes, rows, steps, blocks):
+def softmax_on_chip(log, source, through, target, vector, lanes, rows, steps, blocks, read_past=True, write_past=False):
     """Rows of up to `steps * lanes * vector` elements, read once; parameters X and Y (outer, vectors, vector).
 
-    At least `blocks` blocks fit on a multiprocessor, which bounds the registers of a thread.
+    At least `blocks` blocks fit on a multiprocessor, which bounds the registers of a thread. Rows are read, or results
+    written, past the caches where vectors fill an access.
     """
     outer, vectors = T.dynamic("outer", "int64"), T.dynamic("vectors", "int64")
-    once = fills_access(vector, source)
+    once = read_past and fills_access(vector, source)
+    past = write_past and fills_access(vector, target)
 
     @T.macro
     def read_row(X, row, lane, x):
@@ -110,7 +105,7 @@ def softmax_on_chip(log, source, through, target, vector, lanes, rows, steps, bl
 
     @T.prim_func
     def program(X: T.Tensor[(outer, vectors, vector), source], Y: T.Tensor[(outer, vectors, vector), target]):
-        with T.Kernel(T.ceildiv(outer, rows), threads=rows * lanes, prelude=READ_ONCE) as block:
+        with T.Kernel(T.ceildiv(outer, rows), threads=rows * lanes, prelude=READ_ONCE + WRITE_ONCE) as block:
             thread = T.get_thread_binding(0)
             slot, lane = thread // lanes, thread % lanes
             row = T.cast(block, "int64") * rows + slot
@@ -133,9 +128,12 @@ def softmax_on_chip(log, source, through, target, vector, lanes, rows, steps, bl
             for k in T.unroll(steps):
                 if row < outer and k * lanes + lane < vectors:
                     for v in T.unroll(vector):
-                        y[v] = T.cast(part(log, values[k, v], total[0]), target)
-                    for v in T.vectorized(vector):
-                        Y[row, k * lanes + lane, v] = y[v]
+                        y[v] = T.cast(part_of(log, values[k, v], total[0]), target)
+                    if past:
+                        write_once(y, 0, Y, (row * vectors + k * lanes + lane) * vector)
+                    else:
+                        for v in T.vectorized(vector):
+                            Y[row, k * lanes + lane, v] = y[v]
 
     return program
 
@@ -316,7 +314,7 @@ def softmax_columns(log, source, through, target, vector, across, down, unroll):
             if place < outer and first + k * down < reduced:
                 for v in T.unroll(vector):
                     above = weight(log, widened(x[k, v], source, through) - largest[v], target)
-                    y[v] = T.cast(part(log, above, total[v]), target)
+                    y[v] = T.cast(part_of(log, above, total[v]), target)
                 for v in T.vectorized(vector):
                     Y[place, first + k * down, j, v] = y[v]
 

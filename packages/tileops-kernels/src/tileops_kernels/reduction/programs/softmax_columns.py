@@ -1,0 +1,102 @@
+"""Softmax on CUDA of columns side by side that a block holds in registers, read once.
+
+Elements, results and sizes are as in `softmax.py`.
+"""
+
+import tilelang.language as T  # noqa: N812
+
+from tileops_kernels.macros.combining import LOWEST, combine, part_of, share, weight, weight_of, widened
+from tileops_kernels.macros.cuda_rows import READ_ONCE, WARP, fills_access, read_once
+
+
+def softmax_columns_on_chip(log, source, through, target, vector, across, down, unroll):
+    """Columns of up to `down * unroll` elements; parameters X and Y (outer, reduced, vectors, vector).
+
+    `across`, a power of two of at most a warp, threads beside each other and `down`, another, below each other make a
+    block; a thread holds `unroll` rows of its vector.
+    """
+    outer, reduced, vectors = T.dynamic("outer", "int64"), T.dynamic("reduced", "int64"), T.dynamic("vectors", "int64")
+    once = fills_access(vector, source)
+    together = min(WARP // across, down)
+    groups = down // together
+
+    @T.macro
+    def read_rows(X, place, j, slot, x):
+        for k in T.unroll(unroll):
+            if place < outer and slot + k * down < reduced:
+                if once:
+                    read_once(x, k * vector, X, ((place * reduced + slot + k * down) * vectors + j) * vector)
+                else:
+                    for v in T.vectorized(vector):
+                        x[k, v] = X[place, slot + k * down, j, v]
+
+    @T.macro
+    def widen(place, slot, x, values, largest):
+        for k in T.unroll(unroll):
+            if place < outer and slot + k * down < reduced:
+                for v in T.unroll(vector):
+                    values[k, v] = widened(x[k, v], source, through)
+                    largest[v] = T.max(largest[v], values[k, v])
+
+    @T.macro
+    def exponentiate(place, slot, values, largest, total):
+        for k in T.unroll(unroll):
+            if place < outer and slot + k * down < reduced:
+                for v in T.unroll(vector):
+                    values[k, v] = weight(log, values[k, v] - largest[v], target)
+                    total[v] += weight_of(log, values[k, v], target)
+
+    @T.macro
+    def combine_columns(operation, kept, partial, slot, lane):
+        """kept[v] = `operation` over the threads below each other, in each of them."""
+        for step in T.unroll(together.bit_length() - 1):
+            for v in T.unroll(vector):
+                kept[v] = combine(operation, kept[v], T.shfl_xor(kept[v], across << step))
+        if groups > 1:
+            if slot % together == 0:
+                for v in T.unroll(vector):
+                    partial[v, slot // together, lane] = kept[v]
+            T.sync_threads()
+            for v in T.unroll(vector):
+                kept[v] = partial[v, 0, lane]
+                for group in T.unroll(groups - 1):
+                    kept[v] = combine(operation, kept[v], partial[v, group + 1, lane])
+
+    @T.macro
+    def write_rows(Y, place, j, slot, values, y, total):
+        for k in T.unroll(unroll):
+            if place < outer and slot + k * down < reduced:
+                for v in T.unroll(vector):
+                    y[v] = T.cast(part_of(log, values[k, v], total[v]), target)
+                for v in T.vectorized(vector):
+                    Y[place, slot + k * down, j, v] = y[v]
+
+    @T.prim_func
+    def program(
+        X: T.Tensor[(outer, reduced, vectors, vector), source], Y: T.Tensor[(outer, reduced, vectors, vector), target]
+    ):
+        with T.Kernel(T.ceildiv(outer * vectors, across), threads=across * down, prelude=READ_ONCE) as block:
+            thread = T.get_thread_binding(0)
+            slot, lane = thread // across, thread % across
+            index = T.cast(block, "int64") * across + lane
+            place, j = T.truncdiv(index, vectors), T.truncmod(index, vectors)
+            x = T.alloc_local((unroll, vector), source)
+            y = T.alloc_local((vector,), target)
+            values = T.alloc_local((unroll, vector), "float32")
+            largest = T.alloc_local((vector,), "float32")
+            total = T.alloc_local((vector,), "float32")
+            maxima = T.alloc_shared((vector, groups, across), "float32")
+            sums = T.alloc_shared((vector, groups, across), "float32")
+            for v in T.unroll(vector):
+                largest[v] = T.float32(LOWEST)
+                total[v] = T.float32(0)
+            read_rows(X, place, j, slot, x)
+            widen(place, slot, x, values, largest)
+            combine_columns("max", largest, maxima, slot, lane)
+            exponentiate(place, slot, values, largest, total)
+            combine_columns("sum", total, sums, slot, lane)
+            for v in T.unroll(vector):
+                total[v] = share(log, total[v])
+            write_rows(Y, place, j, slot, values, y, total)
+
+    return program
