@@ -56,15 +56,14 @@ def write_sums(x, a, steps, vector, S, row, first, step, n, whole, present, dtyp
 
 @T.macro
 def read_scales(w, steps, vector, source, row, first, step, n, whole, present, modulated, span):
-    """w[k, :] = what `source` has for the elements that read_vectors reads; a vector lies in one channel."""
+    """w[k, :] = what `source` has for the elements that read_vectors reads; of `span` channels w[k, 0] alone."""
     if modulated:
         read_vectors(w, steps, vector, source, row, first, step, n, whole, present)
     elif span:
         group = T.truncmod(row, source.shape[0])
         for k in T.unroll(steps):
             if whole or first + k * step < n:
-                for v in T.unroll(vector):
-                    w[k, v] = source[group, T.truncdiv(first + k * step, n // span)]
+                w[k, 0] = source[group, T.truncdiv(first + k * step, n // span)]
     else:
         read_parameter(w, steps, vector, source, first, step, n, whole)
 
@@ -83,10 +82,13 @@ def spread_over_lanes(moments, sums, means, squares, slot, lane, lanes, centered
 
 
 @T.macro
-def scale_vector(y, x, k, vector, moments, sums, scale, w, b, g, dtype, weighted, biased, gated, centered, lean=False):
+def scale_vector(
+    y, x, k, vector, moments, sums, scale, w, b, g, dtype, weighted, biased, gated, centered, span, lean=False
+):
     """y[k, :] = x[k, :] normalised, scaled, shifted and gated, in float32 and rounded once; y may be x.
 
-    Where `lean`, sums[1], the second part of the mean, has been multiplied by the scale.
+    A vector has one weight and one bias where a row is made of `span` channels. Where `lean`, sums[1], the second part
+    of the mean, has been multiplied by the scale.
     """
     for v in T.unroll(vector):
         value = T.cast(x[k, v], "float32")
@@ -97,9 +99,9 @@ def scale_vector(y, x, k, vector, moments, sums, scale, w, b, g, dtype, weighted
                 value = value - moments[1] - sums[1]
             value = value * scale
         if weighted:
-            value = value * T.cast(w[k, v], "float32")
+            value = value * T.cast(w[k, 0 if span else v], "float32")
         if biased:
-            value = value + T.cast(b[k, v], "float32")
+            value = value + T.cast(b[k, 0 if span else v], "float32")
         if gated:
             value = value * T.cast(g[k, v], "float32")
         y[k, v] = T.cast(value, dtype)
@@ -144,6 +146,7 @@ def row_norm_on_chip(
     step = vector * lanes
     whole = n % step == 0
     scales = scales or dtype
+    each = 1 if span else vector
 
     @T.macro
     def normalize(X, R, W, B, G, Y, S, eps):
@@ -154,8 +157,8 @@ def row_norm_on_chip(
             row = T.cast(block, "int64") * rows + slot
             x = T.alloc_local((steps, vector), "float32" if added else dtype)
             a = T.alloc_local((steps, vector), dtype)
-            w = T.alloc_local((steps, vector), scales)
-            b = T.alloc_local((steps, vector), scales)
+            w = T.alloc_local((steps, each), scales)
+            b = T.alloc_local((steps, each), scales)
             g = T.alloc_local((steps, vector), scales)
             r = b if scales == dtype else T.alloc_local((steps, vector), dtype)
             moments = T.alloc_local((3,), "float32")
@@ -194,13 +197,29 @@ def row_norm_on_chip(
             for k in T.unroll(steps):
                 if added:
                     scale_vector(
-                        a, x, k, vector, moments, sums, scale, w, b, g, dtype, weighted, biased, gated, centered
+                        a, x, k, vector, moments, sums, scale, w, b, g, dtype, weighted, biased, gated, centered, span
                     )
                     write_vector(a, k, vector, Y, row, first, step, n, whole, rows == 1 or row < m)
                 else:
                     keep_packed(x, k)
                     scale_vector(
-                        x, x, k, vector, moments, sums, scale, w, b, g, dtype, weighted, biased, gated, centered, lean
+                        x,
+                        x,
+                        k,
+                        vector,
+                        moments,
+                        sums,
+                        scale,
+                        w,
+                        b,
+                        g,
+                        dtype,
+                        weighted,
+                        biased,
+                        gated,
+                        centered,
+                        span,
+                        lean,
                     )
                     write_vector(x, k, vector, Y, row, first, step, n, whole, rows == 1 or row < m, write_past)
 
@@ -235,6 +254,7 @@ def row_norm_streaming(
     whole = n % length == 0
     once = fills_access(vector, dtype)
     scales = scales or dtype
+    each = 1 if span else vector
 
     @T.macro
     def normalize(X, R, W, B, G, Y, S, eps):
@@ -244,8 +264,8 @@ def row_norm_streaming(
             row = T.cast(block, "int64") * rows + slot
             x = T.alloc_local((unroll, vector), "float32" if added else dtype)
             a = T.alloc_local((unroll, vector), dtype)
-            w = T.alloc_local((unroll, vector), scales)
-            b = T.alloc_local((unroll, vector), scales)
+            w = T.alloc_local((unroll, each), scales)
+            b = T.alloc_local((unroll, each), scales)
             g = T.alloc_local((unroll, vector), scales)
             r = b if scales == dtype else T.alloc_local((unroll, vector), dtype)
             moments = T.alloc_local((3,), "float32")
@@ -282,7 +302,7 @@ def row_norm_streaming(
                     read_scales(g, unroll, vector, G, row, first, step, n, whole, rows == 1 or row < m, modulated, span)
                 for k in T.unroll(unroll):
                     scale_vector(
-                        a, x, k, vector, moments, sums, scale, w, b, g, dtype, weighted, biased, gated, centered
+                        a, x, k, vector, moments, sums, scale, w, b, g, dtype, weighted, biased, gated, centered, span
                     )
                     write_vector(a, k, vector, Y, row, first, step, n, whole, rows == 1 or row < m)
 
