@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from tileops_testing.cases import Inputs
 from tileops_testing.catalog import implemented_ops
 from tileops_testing.graphs import CudaGraphRecorder, copy_into
 from tileops_testing.suites.suite import cloned
@@ -137,9 +138,9 @@ def test_a_device_that_is_not_current(call: BranchCall, tileops_device: torch.de
             inputs, buffers = call.arguments(device)
             result = op(*inputs, **buffers)
             assert torch.cuda.current_device() == 0
-            outputs = [item for item in (result if isinstance(result, tuple) else (result,)) if item is not None]
-            assert {output.device for output in outputs} == {device}
-            results.append(tuple(output.cpu() for output in outputs))
+            after = left_by(result, inputs)
+            assert {tensor.device for tensor in after} == {device}
+            results.append(tuple(tensor.cpu() for tensor in after))
     fresh = call.case.tensors(second)
     inputs, buffers = call.arguments(second)
     with torch.cuda.device(second):
@@ -147,11 +148,17 @@ def test_a_device_that_is_not_current(call: BranchCall, tileops_device: torch.de
         captured = recorder.capture(lambda: op(*inputs, **buffers))
         copy_into(inputs, fresh)
         recorder.replay()
-    replayed = captured if isinstance(captured, tuple) else (captured,)
+    replayed = left_by(captured, inputs)
 
     assert_same(results[1], results[0])
     assert_same(results[2], results[0])
-    assert_same(tuple(output.cpu() for output in replayed if output is not None), results[0])
+    assert_same(tuple(tensor.cpu() for tensor in replayed), results[0])
+
+
+def left_by(result: Any, inputs: Inputs) -> list[torch.Tensor]:
+    """What a call returned, and its inputs as it left them: some ops write these and return nothing."""
+    outputs = result if isinstance(result, tuple) else (result,)
+    return [tensor for tensor in (*outputs, *inputs) if tensor is not None]
 
 
 def copied(call: BranchCall, device: torch.device, *, fresh: int) -> tuple[Any, Any]:

@@ -47,6 +47,9 @@ _STEEPEST = 1.2
 _WEIGHTS: Mapping[str, Values] = dict.fromkeys(("w_gate_up", "w_down", "shared_w_gate_up", "shared_w_down"), "small")
 """Weights whose products of unit activations, one after the other, stay in the range of float16."""
 
+_ROUTED: Mapping[str, Values] = {**_WEIGHTS, "correction_bias": "small"}
+"""Beside them a bias that does not decide alone which experts have tokens: scores differ by more."""
+
 
 def experts_rows(layout: Layout, metadata: Tensor, rows: int, experts: int) -> Iterator[tuple[int, slice]]:
     """Yield each expert and its rows, those of a masked layout counted through all slabs."""
@@ -312,13 +315,13 @@ REFERENCES: Mapping[str, Reference] = {
     "MoEPermuteAlignFwdOp": Reference(permute_align_fwd),
     "MoEPrePermuteFwdOp": Reference(pre_permute_fwd),
     "MoEPostPermuteFwdOp": Reference(post_permute_fwd, summed=most_choices, terms=post_permute_terms),
-    "FusedMoEFwdOp": Reference(fused_moe_fwd, summed=_most_terms, terms=_fused_moe_terms, roundings=3, values=_WEIGHTS),
+    "FusedMoEFwdOp": Reference(fused_moe_fwd, summed=_most_terms, terms=_fused_moe_terms, roundings=3, values=_ROUTED),
     "FusedMoESharedExpertFwdOp": Reference(
         fused_moe_shared_expert_fwd,
         summed=_most_terms,
         terms=_fused_moe_shared_expert_terms,
         roundings=3,
-        values=_WEIGHTS,
+        values=_ROUTED,
     ),
     "SharedExpertMLPFwdOp": Reference(
         shared_expert_mlp_fwd, summed=_most_terms, terms=_shared_expert_mlp_terms, roundings=2, values=_WEIGHTS
