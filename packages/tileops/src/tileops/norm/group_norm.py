@@ -125,11 +125,10 @@ class InstanceNormFwdOp(Op):
             bias = None if bias is None else bias.contiguous()
             groups = _groups(x, 1, self.eps, bias if weight is None else weight)
             return self.kernel_for(GROUP_NORM, groups)(x.contiguous(), weight, bias)
-        scale = None if weight is None else weight.float().contiguous()
-        shift = None if bias is None else bias.float().contiguous()
         length = x.shape[2:].numel()
         if self.use_input_stats:
-            return self._move(x, length, running_mean, running_var, scale, shift)
+            return self._move(x, length, running_mean, running_var, weight, bias)
+        scale, shift = _in_float32(weight, bias)
         call = BatchNormInferCall(device=x.device, length=length, eps=float(self.eps), dtype=x.dtype)
         kernel = self.kernel_for(BATCH_NORM_INFER, call)
         return kernel(x.contiguous(), running_mean.contiguous(), running_var.contiguous(), scale, shift)
@@ -148,12 +147,13 @@ class InstanceNormFwdOp(Op):
         call = BatchNormTrainCall(
             device=x.device, length=length, eps=float(self.eps), momentum=float(self.momentum), dtype=x.dtype
         )
-        means, variances = running_mean.repeat(batch), running_var.repeat(batch)
-        repeated = [None if tensor is None else tensor.repeat(batch) for tensor in (weight, bias)]
+        given = running_mean, running_var, weight, bias
+        means, variances, scale, shift = (_for_entries(tensor, batch) for tensor in given)
         entry = x.contiguous().view(1, batch * channels, *x.shape[2:])
-        y = self.kernel_for(BATCH_NORM_TRAIN, call)(entry, means, variances, *repeated)
-        running_mean.copy_(means.view(batch, channels).mean(dim=0))
-        running_var.copy_(variances.view(batch, channels).mean(dim=0))
+        y = self.kernel_for(BATCH_NORM_TRAIN, call)(entry, means, variances, scale, shift)
+        for running, moved in ((running_mean, means), (running_var, variances)):
+            if moved is not None:
+                torch.mean(moved.view(batch, channels), dim=0, out=running)
         return y.view(x.shape)
 
     if TYPE_CHECKING:
@@ -166,3 +166,21 @@ def _groups(x: Tensor, span: int, eps: float, weight: Tensor | None) -> GroupNor
     return GroupNormCall(
         device=x.device, n=n, span=span, eps=float(eps), dtype=dtype, weight_dtype=other_dtype(weight, dtype)
     )
+
+
+def _in_float32(weight: Tensor | None, bias: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+    """Weight and bias in float32; one launch converts both."""
+    if weight is None or bias is None or weight.dtype == torch.float32:
+        scale = None if weight is None else weight.float().contiguous()
+        return scale, None if bias is None else bias.float().contiguous()
+    both = torch.empty(2, *weight.shape, dtype=torch.float32, device=weight.device)
+    torch.cat((weight[None], bias[None]), out=both)
+    return both[0], both[1]
+
+
+def _for_entries(tensor: Tensor | None, batch: int) -> Tensor | None:
+    """A tensor of channels in float32, repeated for each of `batch` entries by one launch."""
+    if tensor is None:
+        return None
+    repeated = torch.empty(batch, *tensor.shape, dtype=torch.float32, device=tensor.device)
+    return repeated.copy_(tensor).flatten()
