@@ -127,11 +127,6 @@ def weight(log, difference, target="float32"):
     return difference if log else power(difference, target)
 
 
-def part(log, value, total):
-    """What `weight` gave as its part in the `total` weight, of which `log` has taken the logarithm."""
-    return value - total if log else value / total
-
-
 def reduction(body, gives, source, x_shape, target, y_shape):
     """The program that runs the macro `body(X, Y, count)`; only a mean has the parameter count, and is given it."""
     if gives == "mean":

@@ -33,6 +33,11 @@ def highest():
     return T.reinterpret(T.uint32(0x7F7FFFFF), "float32")
 
 
+def exponential(difference):
+    """The exponential of a float32 that is not positive, in float32."""
+    return T.call_pure_extern("float32", "tileops_exp_below", difference)
+
+
 def place(row, column):
     """The indices of an element; `row` is one index, or a tuple of all before the last."""
     return (*row, column) if isinstance(row, tuple) else (row, column)

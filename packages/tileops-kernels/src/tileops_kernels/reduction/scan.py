@@ -17,7 +17,16 @@ from tileops_kernels.build.program import Program
 from tileops_kernels.kernel import Kernel, KernelType
 from tileops_kernels.memory import ACCESS_BYTES
 from tileops_kernels.reduction.interfaces import ReduceCall, ScanCall, ScanFwdInterface
-from tileops_kernels.reduction.launches import FLOATS, bare, columns_view, rows_view, slices, spelled, vector_width
+from tileops_kernels.reduction.launches import (
+    FLOATS,
+    bare,
+    columns_view,
+    rows_view,
+    shared_axis,
+    slices,
+    spelled,
+    vector_width,
+)
 from tileops_kernels.reduction.passes import Pass, Spread, passes
 from tileops_kernels.reduction.reduce import DTYPES, ReduceCPUKernel, ReduceKernel, RowSettings
 
@@ -37,8 +46,6 @@ PART = 1024
 """Accesses that a part of such a row has at least."""
 WIDEST = 8
 """The most elements of one access: those of all accesses of a thread are accumulators at once."""
-NARROW = 64
-"""Columns that are worth sharing among threads, for each of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +269,7 @@ class ScanCPUKernel(_ScanKernel):
         """Run one scan; programs take their sizes in alphabetical order."""
         threads = torch.get_num_threads()
         if each.inner > 1:
-            shared = "columns" if each.outer < threads and each.inner >= NARROW * threads else "outer"
+            shared = shared_axis(each.outer, each.inner, threads)
             columns = self._loaded.get(shared) or self._load(shared, self.columns_program(shared))
             sizes = each.inner, each.outer, each.reduced
             columns(source.data_ptr(), target.data_ptr(), each.inner, *sizes, threads)
