@@ -9,11 +9,17 @@ Every size is dynamic; callers pass the sizes in alphabetical order.
 import tilelang.language as T  # noqa: N812
 
 from tileops_kernels.build.launcher import RowSplit
-from tileops_kernels.macros.combining import accumulator, combine, identity, outcome, reduction
+from tileops_kernels.macros.combining import accumulator, combine_in_c, identity, outcome, reduction
 from tileops_kernels.macros.cpu_blocks import BLOCK, COLUMNS, LANES, load_elements, storage_dtype, store_elements
 
 CHUNK = 32
 """Blocks of a row that are combined before they join what came earlier; of columns it is eight times as many rows."""
+
+PAIRS = tuple(tuple(range(BLOCK // LANES >> step)) for step in range(1, (BLOCK // LANES).bit_length()))
+"""The pairs of LANES neighbouring elements that each step of a block's tree combines.
+
+Neighbours are met in the order of memory: with halves of the block, rows that no cache holds took twice as long.
+"""
 
 
 def reduce_rows(operation, of, gives, source, through, target):
@@ -22,32 +28,30 @@ def reduce_rows(operation, of, gives, source, through, target):
     wide = accumulator(through)
 
     @T.macro
-    def fold(x, half):
-        for k in T.serial(half):
-            x[k] = combine(operation, x[k], x[half + k])
-
-    @T.macro
     def combine_block(X, row, column, x, floats, bits, partial):
         load_elements(X, (row, 0), column, x, floats, bits, BLOCK, source, through, of)
-        fold(x, BLOCK // 2)
-        fold(x, BLOCK // 4)
-        fold(x, BLOCK // 8)
+        for pairs in PAIRS:
+            for k in pairs:
+                for lane in T.serial(LANES):
+                    x[k * LANES + lane] = combine_in_c(
+                        operation, x[2 * k * LANES + lane], x[(2 * k + 1) * LANES + lane]
+                    )
         for lane in T.serial(LANES):
-            partial[lane] = combine(operation, partial[lane], x[lane])
+            partial[lane] = combine_in_c(operation, partial[lane], x[lane])
 
     @T.macro
     def combine_rest(X, row, column, x, floats, bits, partial, width):
         load_elements(X, (row, 0), column, x, floats, bits, width, source, through, of)
         for k in T.serial(width // LANES):
             for lane in T.serial(LANES):
-                partial[lane] = combine(operation, partial[lane], x[k * LANES + lane])
+                partial[lane] = combine_in_c(operation, partial[lane], x[k * LANES + lane])
         for lane in T.serial(width % LANES):
-            partial[lane] = combine(operation, partial[lane], x[width // LANES * LANES + lane])
+            partial[lane] = combine_in_c(operation, partial[lane], x[width // LANES * LANES + lane])
 
     @T.macro
     def bring_in(partial, totals):
         for lane in T.serial(LANES):
-            totals[lane] = combine(operation, totals[lane], partial[lane])
+            totals[lane] = combine_in_c(operation, totals[lane], partial[lane])
             partial[lane] = identity(operation, wide)
 
     @T.macro
@@ -65,7 +69,7 @@ def reduce_rows(operation, of, gives, source, through, target):
         combine_rest(X, row, reduced // BLOCK * BLOCK, x, floats, bits, partial, reduced % BLOCK)
         bring_in(partial, totals)
         for lane in T.serial(LANES - 1):
-            totals[0] = combine(operation, totals[0], totals[lane + 1])
+            totals[0] = combine_in_c(operation, totals[0], totals[lane + 1])
 
     @T.macro
     def combine_short_row(X, row, x, floats, bits, totals):
@@ -73,7 +77,7 @@ def reduce_rows(operation, of, gives, source, through, target):
         load_elements(X, (row, 0), 0, x, floats, bits, reduced % LANES, source, through, of)
         totals[0] = identity(operation, wide)
         for k in T.serial(reduced):
-            totals[0] = combine(operation, totals[0], x[k])
+            totals[0] = combine_in_c(operation, totals[0], x[k])
 
     @T.macro
     def body(X, Y, count):
@@ -108,12 +112,12 @@ def reduce_columns(operation, of, gives, source, through, target):
     def combine_row(X, row, column, x, floats, bits, partial, width):
         load_elements(X, row, column, x, floats, bits, width, source, through, of)
         for k in T.serial(width):
-            partial[k] = combine(operation, partial[k], x[k])
+            partial[k] = combine_in_c(operation, partial[k], x[k])
 
     @T.macro
     def bring_in(partial, totals, width):
         for k in T.serial(width):
-            totals[k] = combine(operation, totals[k], partial[k])
+            totals[k] = combine_in_c(operation, totals[k], partial[k])
             partial[k] = identity(operation, wide)
 
     @T.macro
