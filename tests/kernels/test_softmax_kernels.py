@@ -153,14 +153,14 @@ def test_columns_of_few_slices_are_shared(outer: int, inner: int, threads: int, 
 
 
 @pytest.mark.parametrize("log", [False, True])
-@pytest.mark.parametrize("n", [4095, 4096, 4097, 8192, 8200, 100_000])
+@pytest.mark.parametrize("n", [4095, 4096, 4097, 8200, 131_072, 131_073, 300_000])
 def test_long_rows_keep_the_digits_of_short_ones(n: int, log: bool) -> None:
     """Rows that are held and rows that are read twice agree with float64, wherever the greatest element lies."""
     for rising in (True, False):
         x = torch.linspace(-60, 60, n).sort(descending=not rising).values.expand(2, n).contiguous()
         y = softmax_kernels().entry(replace(cpu_call(), log=log))(x, 1)
         exact = x.double().log_softmax(1) if log else x.double().softmax(1)
-        torch.testing.assert_close(y.double(), exact, rtol=4e-6, atol=1e-5 if log else 1e-37)
+        torch.testing.assert_close(y.double(), exact, rtol=1e-5, atol=1e-5 if log else 1e-37)
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])

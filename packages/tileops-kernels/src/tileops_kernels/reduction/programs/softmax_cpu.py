@@ -1,8 +1,8 @@
 """Softmax on a CPU: rows that lie together, and columns that lie side by side.
 
-A row of at most HELD elements is read once and takes one exponential for each element. A longer one is read twice, and
-columns are read three times. With `log` the result is its logarithm. Every size is dynamic; callers pass the sizes in
-alphabetical order.
+A row that can be held as float32 is read once and takes one exponential for each element. A longer one is read twice,
+and columns are read three times. With `log` the result is its logarithm. Every size is dynamic; callers pass the sizes
+in alphabetical order.
 """
 
 import tilelang.language as T  # noqa: N812
@@ -19,7 +19,13 @@ from tileops_kernels.macros.cpu_blocks import (
 )
 
 HELD = 4096
-"""Elements of a row that are held as float32: 16 KiB, half of the first-level cache."""
+"""Elements of a row that are held where its logarithm is wanted: 16 KiB, half of the first-level cache."""
+
+HELD_WEIGHTS = 131072
+"""Elements of a row that are held where a second exponential can be spared: 512 KiB of a thread's stack.
+
+Float16 rows of 102400 elements took 0.68 of the time, in a second-level cache of 1 MiB. Logarithms are not worth it.
+"""
 
 HALVES = tuple(LANES >> step for step in range(1, LANES.bit_length()))
 """Lanes that are left after each step of combining them in pairs."""
@@ -38,6 +44,7 @@ def part(log, weight, whole):
 def softmax_rows(log, source, through, target):
     """Rows; parameters X and Y (outer, 1, reduced); sizes outer, reduced."""
     outer, reduced = T.dynamic("outer", "int64"), T.dynamic("reduced", "int64")
+    held = HELD if log else HELD_WEIGHTS
 
     @T.macro
     def load(X, row, column, x, bits, width):
@@ -90,8 +97,8 @@ def softmax_rows(log, source, through, target):
         Y: T.Tensor[(outer, 1, reduced), storage_dtype(target)],
     ):
         with T.Kernel(outer) as row:
-            x = T.alloc_local((HELD,), "float32")
-            bits = T.alloc_local((1, HELD), "int16")
+            x = T.alloc_local((held,), "float32")
+            bits = T.alloc_local((1, held), "int16")
             partial = T.alloc_local((LANES,), "float32")
             totals = T.alloc_local((LANES,), "float32")
             largest = T.alloc_local((1,), "float32")
@@ -100,25 +107,25 @@ def softmax_rows(log, source, through, target):
             largest[0] = lowest()
             for lane in T.serial(LANES):
                 totals[lane] = T.float32(0)
-            for b in T.serial((reduced + HELD - 1) // HELD):
-                width[0] = T.cast(T.min(reduced - b * HELD, HELD), "int32")
-                load(X, row, b * HELD, x, bits, width[0])
+            for b in T.serial((reduced + held - 1) // held):
+                width[0] = T.cast(T.min(reduced - b * held, held), "int32")
+                load(X, row, b * held, x, bits, width[0])
                 take_largest(x, width[0], partial, largest, totals, earlier)
                 add_weights(x, width[0], partial, largest, totals, not log)
             for half in HALVES:
                 for lane in T.serial(half):
                     totals[lane] += totals[half + lane]
             totals[0] = whole(log, totals[0])
-            if reduced <= HELD:
+            if reduced <= held:
                 write(x, Y, row, 0, width[0], largest, totals)
             else:
-                for b in T.serial((reduced + HELD - 1) // HELD):
-                    width[0] = T.cast(T.min(reduced - b * HELD, HELD), "int32")
-                    load(X, row, b * HELD, x, bits, width[0])
+                for b in T.serial((reduced + held - 1) // held):
+                    width[0] = T.cast(T.min(reduced - b * held, held), "int32")
+                    load(X, row, b * held, x, bits, width[0])
                     if not log:
                         for k in T.serial(width[0]):
                             x[k] = exponential(x[k] - largest[0])
-                    write(x, Y, row, b * HELD, width[0], largest, totals)
+                    write(x, Y, row, b * held, width[0], largest, totals)
 
     return program, RowSplit("outer", {"X": "reduced", "Y": "reduced"}, work="reduced")
 
