@@ -259,9 +259,10 @@ class ScanCPUKernel(_ScanKernel):
 
     def parts(self, whole: Pass) -> int:
         """A part of a row for each thread where there are fewer rows, worth waking it; columns stay whole."""
-        if whole.inner > 1:
+        threads = torch.get_num_threads()
+        if whole.inner > 1 or whole.outer >= threads:
             return 1
-        return _parts(whole, Spread(slices=torch.get_num_threads(), columns=None, part=GRAIN, width=1))
+        return _parts(whole, Spread(slices=threads, columns=None, part=GRAIN, width=1))
 
     def run(
         self, each: Pass, scan: Scan, source: Tensor, target: Tensor, carries: Tensor | None = None, parts: int = 1

@@ -15,6 +15,9 @@ from tileops_kernels.macros.cpu_blocks import BLOCK, COLUMNS, LANES, load_elemen
 CHUNK = 32
 """Blocks of a row that are combined before they join what came earlier; of columns it is eight times as many rows."""
 
+SHORT = ("bool", "uint8", "int8", "int16")
+"""Integers of which the sum of a block fits an int32, which has twice as many lanes as an int64."""
+
 PAIRS = tuple(tuple(range(BLOCK // LANES >> step)) for step in range(1, (BLOCK // LANES).bit_length()))
 """The pairs of LANES neighbouring elements that each step of a block's tree combines.
 
@@ -26,6 +29,8 @@ def reduce_rows(operation, of, gives, source, through, target):
     """Each row to one value; parameters X (outer, 1, reduced), Y (outer, 1, 1); sizes outer, reduced."""
     outer, reduced = T.dynamic("outer", "int64"), T.dynamic("reduced", "int64")
     wide = accumulator(through)
+    short = operation == "sum" and wide == "int64" and (of == "nonzero" or source in SHORT)
+    own = "int32" if short else wide
 
     @T.macro
     def combine_block(X, row, column, x, floats, bits, partial):
@@ -37,16 +42,16 @@ def reduce_rows(operation, of, gives, source, through, target):
                         operation, x[2 * k * LANES + lane], x[(2 * k + 1) * LANES + lane]
                     )
         for lane in T.serial(LANES):
-            partial[lane] = combine_in_c(operation, partial[lane], x[lane])
+            partial[lane] = combine_in_c(operation, partial[lane], T.cast(x[lane], wide))
 
     @T.macro
     def combine_rest(X, row, column, x, floats, bits, partial, width):
         load_elements(X, (row, 0), column, x, floats, bits, width, source, through, of)
         for k in T.serial(width // LANES):
             for lane in T.serial(LANES):
-                partial[lane] = combine_in_c(operation, partial[lane], x[k * LANES + lane])
+                partial[lane] = combine_in_c(operation, partial[lane], T.cast(x[k * LANES + lane], wide))
         for lane in T.serial(width % LANES):
-            partial[lane] = combine_in_c(operation, partial[lane], x[width // LANES * LANES + lane])
+            partial[lane] = combine_in_c(operation, partial[lane], T.cast(x[width // LANES * LANES + lane], wide))
 
     @T.macro
     def bring_in(partial, totals):
@@ -77,12 +82,12 @@ def reduce_rows(operation, of, gives, source, through, target):
         load_elements(X, (row, 0), 0, x, floats, bits, reduced % LANES, source, through, of)
         totals[0] = identity(operation, wide)
         for k in T.serial(reduced):
-            totals[0] = combine_in_c(operation, totals[0], x[k])
+            totals[0] = combine_in_c(operation, totals[0], T.cast(x[k], wide))
 
     @T.macro
     def body(X, Y, count):
         with T.Kernel(outer) as row:
-            x = T.alloc_local((BLOCK,), wide)
+            x = T.alloc_local((BLOCK,), own)
             floats = T.alloc_local((BLOCK,), "float32")
             bits = T.alloc_local((1, BLOCK), "int16")
             partial = T.alloc_local((LANES,), wide)
