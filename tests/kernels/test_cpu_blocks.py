@@ -1,4 +1,4 @@
-"""Blocks of 16-bit floats on a CPU: every width is converted as torch converts it, and nothing beside it is touched."""
+"""What programs on a CPU read, write and compute block by block: conversions as torch's, and exponentials."""
 
 from __future__ import annotations
 
@@ -35,3 +35,17 @@ def test_every_width_is_converted_whole(count: int, dtype: torch.dtype) -> None:
         wide[inside], narrow[inside] = torch.inf, 12345
         assert bool((wide == torch.inf).all())
         assert bool((narrow == 12345).all())
+
+
+def test_exponentials_below_zero() -> None:
+    """Every power of e that is no normal float32 above 1 is within 1.1 units in the last place, denormals included."""
+    bits = torch.arange(0, 0x42D80000, 997, dtype=torch.int64).to(torch.int32)
+    x = torch.cat([-bits.view(torch.float32), torch.tensor([-torch.inf, torch.nan, -3e38, -0.0])])
+    y = torch.full_like(x, torch.nan)
+    run = cpu.load(Program.of("tests.kernels.programs.toys", "exponentials"), owner="test")
+    run(x.data_ptr(), y.data_ptr(), len(x), 1)
+    exact = x.double().exp()
+    unit = torch.maximum(exact, torch.tensor(2.0**-126)).log2().floor().exp2() * 2.0**-23
+    assert float(((y.double() - exact).abs() / unit)[:-4].max()) <= 1.1
+    assert float(y[:-4].min()) == 0
+    assert y[-4:].nan_to_num(7).tolist() == [0, 7, 0, 1]

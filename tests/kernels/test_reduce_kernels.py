@@ -329,3 +329,23 @@ def test_offsets_are_wide_and_accesses_whole(rows: bool) -> None:
 
     assert re.search(r"tileops_read_once\(\(&\(x\[.*&\(X\[.*\(int64_t\)blockIdx\.x", text)
     assert "int blockIdx" not in text
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int8, torch.int16], ids=str)
+@pytest.mark.parametrize("n", [5, 31, 32, 255, 256, 8_449, 70_001])
+def test_short_integers_are_summed_exactly(n: int, dtype: torch.dtype) -> None:
+    """The greatest and the least values of a short integer dtype sum to what they do in int64, whatever the length."""
+    limits = (0, 1) if dtype is torch.bool else (torch.iinfo(dtype).min, torch.iinfo(dtype).max)
+    entry = reduce_kernels().entry(cpu_call(dtype, torch.int64))
+    for value in limits:
+        assert entry(torch.full((3, n), value, dtype=dtype), (1,)).tolist() == [n * value] * 3
+
+
+@pytest.mark.parametrize("operation", ["amax", "amin"])
+def test_nan_is_found_wherever_it_lies(operation: Operation) -> None:
+    """A NaN at any place of a block, before and behind greater and lesser elements, is the extreme."""
+    x = torch.randn(600, 600, generator=torch.Generator().manual_seed(0))
+    x.fill_diagonal_(math.nan)
+    entry = reduce_kernels().entry(replace(cpu_call(), operation=operation))
+    assert entry(x, (1,)).isnan().all()
+    assert entry(x, (0,)).isnan().all()

@@ -16,7 +16,7 @@ from tileops_kernels.build.program import Program
 from tileops_kernels.devices import DeviceFacts
 from tileops_kernels.errors import NoImplementationError
 from tileops_kernels.reduction import SOFTMAX_KERNELS, SoftmaxCall, softmax_kernels
-from tileops_kernels.reduction.launches import ColumnSettings
+from tileops_kernels.reduction.launches import ColumnSettings, shared_axis
 from tileops_kernels.reduction.softmax import (
     ON_CHIP,
     OnChipSettings,
@@ -141,6 +141,26 @@ def test_any_number_of_threads_gives_the_same_values(threads: int) -> None:
         assert all(torch.equal(entry(x, axis), expected[axis]) for axis in range(3))
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner", "threads", "expected"),
+    [(1, 4096, 2, "columns"), (1, 127, 2, "outer"), (2, 4096, 2, "outer"), (1, 4096, 1, "outer")],
+)
+def test_columns_of_few_slices_are_shared(outer: int, inner: int, threads: int, expected: str) -> None:
+    """Threads share columns where they outnumber the slices and each is given 64 columns."""
+    assert shared_axis(outer, inner, threads) == expected
+
+
+@pytest.mark.parametrize("log", [False, True])
+@pytest.mark.parametrize("n", [4095, 4096, 4097, 8200, 131_072, 131_073, 300_000])
+def test_long_rows_keep_the_digits_of_short_ones(n: int, log: bool) -> None:
+    """Rows that are held and rows that are read twice agree with float64, wherever the greatest element lies."""
+    for rising in (True, False):
+        x = torch.linspace(-60, 60, n).sort(descending=not rising).values.expand(2, n).contiguous()
+        y = softmax_kernels().entry(replace(cpu_call(), log=log))(x, 1)
+        exact = x.double().log_softmax(1) if log else x.double().softmax(1)
+        torch.testing.assert_close(y.double(), exact, rtol=1e-5, atol=1e-5 if log else 1e-37)
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])

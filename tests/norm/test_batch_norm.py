@@ -212,3 +212,12 @@ def test_cost(tileops_device: torch.device) -> None:
     op(make(2, 3, 4, dtype=torch.float16, device=tileops_device), *running)
     assert op.eval_roofline().bytes == 2 * 24 * 2 + 4 * 3 * 4
     assert op.eval_roofline().flops == 8 * 24
+
+
+def test_one_op_serves_other_calls(tileops_device: torch.device) -> None:
+    """An op normalises each call by its own length and dtype, whatever the call before was."""
+    op = BatchNormFwdOp(eps=0.0)
+    mean, var = torch.ones(2, device=tileops_device), torch.full((2,), 4.0, device=tileops_device)
+    for shape, dtype in (((1, 2, 3), torch.float32), ((1, 2), torch.float32), ((1, 2), torch.float16)):
+        y = op(torch.full(shape, 5.0, dtype=dtype, device=tileops_device), mean, var)
+        assert (y.shape, y.dtype, set(y.flatten().tolist())) == (shape, dtype, {2.0})

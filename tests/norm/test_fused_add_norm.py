@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from tileops.errors import ArgumentError, DeviceError, DTypeError, ParameterTypeError, ShapeError
 from tileops.norm import FusedAddLayerNormFwdOp, FusedAddRMSNormFwdOp
+from tileops_kernels.norm import LayerNormCall
 from tileops_testing.graphs import RecordingBackend
 from tileops_testing.inputs import LAYOUTS, Layout, TensorInput, lay_out, poisoned_allocations
 from tileops_testing.numerics import assert_close, assert_identical
@@ -313,3 +314,22 @@ def test_type_of_eps_is_refused(op_class: type[FusedOp], eps: object) -> None:
     with pytest.raises(ParameterTypeError) as failure:
         op_class(eps=eps)  # type: ignore[arg-type]
     assert str(failure.value) == f"{op_class.__name__}: eps: expected float, received {eps!r}; pass eps as float"
+
+
+def test_calls_alike_state_one_call_spec() -> None:
+    """A call spec is the last one where length and dtypes are its own, and says what the call is where they are not."""
+    op = FusedAddLayerNormFwdOp(eps=1e-3)
+    x, weight = torch.ones(2, 8).half(), torch.ones(8).half()
+    first = op.row_call(x, weight)
+    assert op.row_call(x[:1], weight.clone()) is first
+    for rows, scale in (
+        (x[:, :4], weight[:4]),
+        (x, weight.float()),
+        (x.float(), weight.float()),
+        (x, None),
+        (x, weight),
+    ):
+        call = op.row_call(rows, scale)
+        other = None if scale is None or scale.dtype is rows.dtype else scale.dtype
+        assert call == LayerNormCall(device=x.device, n=rows.shape[1], eps=1e-3, dtype=rows.dtype, weight_dtype=other)
+        assert op.row_call(rows, scale) is call

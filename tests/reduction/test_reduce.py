@@ -260,3 +260,11 @@ def test_record_and_cost(tileops_device: torch.device) -> None:
     shapes = {name: (facts.shape, facts.dtype) for name, facts in record.tensors.items()}
     assert shapes == {"x": ((3, 64), torch.float16), "y": ((1, 64), torch.float32)}
     assert (op.eval_roofline().bytes, op.eval_roofline().flops) == (3 * 64 * 2 + 64 * 4, 3 * 64)
+
+
+def test_one_op_serves_other_calls(tileops_device: torch.device) -> None:
+    """An op computes each call by its own rank and dtype, whatever the call before was."""
+    op = SumFwdOp(-1)
+    for shape, dtype in (((2, 3), torch.float32), ((4, 2, 3), torch.float32), ((4, 2, 3), torch.int64)):
+        y = call(op, torch.ones(shape, dtype=dtype, device=tileops_device))
+        assert (y.shape, y.dtype, set(y.flatten().tolist())) == (shape[:-1], dtype, {3})

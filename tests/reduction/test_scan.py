@@ -251,3 +251,11 @@ def test_record_and_cost(tileops_device: torch.device) -> None:
     shapes = {name: (facts.shape, facts.dtype) for name, facts in op.last_call.tensors.items()}
     assert shapes == {"x": ((3, 64), torch.int8), "y": ((3, 64), torch.int64)}
     assert (op.eval_roofline().bytes, op.eval_roofline().flops) == (3 * 64 * (1 + 8), 3 * 64)
+
+
+def test_one_op_serves_other_calls(tileops_device: torch.device) -> None:
+    """An op computes each call by its own dtype, whatever the call before was."""
+    op = CumsumFwdOp(-1)
+    for dtype, result in ((torch.float16, torch.float16), (torch.bool, torch.int64), (torch.float16, torch.float16)):
+        y = op(torch.ones(2, 3, dtype=dtype, device=tileops_device))
+        assert (y.dtype, y.tolist()) == (result, [[1, 2, 3], [1, 2, 3]])

@@ -4,7 +4,7 @@
 import tilelang.language as T  # noqa: N812
 
 from tileops_kernels.build.launcher import RowSplit
-from tileops_kernels.macros.cpu_blocks import load_block, storage_dtype, store_block
+from tileops_kernels.macros.cpu_blocks import exponential, load_block, storage_dtype, store_block
 
 
 def scale_rows(n, factor):
@@ -108,3 +108,16 @@ def through_blocks(dtype):
             store_block(x, Y, row, 0, width, dtype)
 
     return convert, None
+
+
+def exponentials():
+    """Y[i] = the exponential of X[i]; parameters X and Y (1, count) float32; size count."""
+    count = T.dynamic("count", "int64")
+
+    @T.prim_func
+    def exponentiate(X: T.Tensor[(1, count), "float32"], Y: T.Tensor[(1, count), "float32"]):
+        with T.Kernel(1) as row:
+            for i in T.serial(count):
+                Y[row, i] = exponential(X[row, i])
+
+    return exponentiate, None

@@ -39,6 +39,14 @@ def combine(operation, first, second):
     return T.if_then_else(further, second, first)
 
 
+def combine_in_c(operation, first, second):
+    """`combine` in one comparison less on a CPU, where T.max and T.min give `second` when either of two is NaN."""
+    if operation not in ("amax", "amin") or "float" not in str(second.dtype):
+        return combine(operation, first, second)
+    number = T.max(first, second) if operation == "amax" else T.min(first, second)
+    return T.if_then_else(T.isnan(first), first, number)
+
+
 NOWHERE = 2**63 - 1
 """The position of no element, behind that of every other."""
 
@@ -125,11 +133,6 @@ def power(difference, target):
 def weight(log, difference, target="float32"):
     """An element's weight in a softmax by its `difference` from the greatest, or with `log` the weight's logarithm."""
     return difference if log else power(difference, target)
-
-
-def part(log, value, total):
-    """What `weight` gave as its part in the `total` weight, of which `log` has taken the logarithm."""
-    return value - total if log else value / total
 
 
 def weight_of(log, value, target):

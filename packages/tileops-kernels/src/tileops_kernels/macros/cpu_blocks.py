@@ -33,6 +33,11 @@ def highest():
     return T.reinterpret(T.uint32(0x7F7FFFFF), "float32")
 
 
+def exponential(difference):
+    """The exponential of a float32 that is not positive, in float32."""
+    return T.call_pure_extern("float32", "tileops_exp_below", difference)
+
+
 def place(row, column):
     """The indices of an element; `row` is one index, or a tuple of all before the last."""
     return (*row, column) if isinstance(row, tuple) else (row, column)
@@ -93,16 +98,17 @@ def store_block(source, target, row, column, width, dtype):
 def load_elements(source, row, column, target, floats, bits, width, dtype, through, of="value"):
     """target[0:width] = source[row, column : column + width], rounded to `through` and widened to its accumulator.
 
-    `of` says what an element contributes in place of itself. `floats` (as long as target, float32) and `bits` (one row
-    as long, int16) serve conversions.
+    `target` may be int32 where the accumulator is int64 and elements are shorter or counted. `of` says what an element
+    contributes in place of itself. `floats` (as long as target, float32) and `bits` (one row as long, int16) serve
+    conversions.
     """
     if of == "nonzero" and "float" in dtype:
         load_block(source, row, column, floats, width, dtype)
         for i in T.serial(width):
-            target[i] = counted(floats[i], dtype, accumulator(through))
+            target[i] = counted(floats[i], dtype, target.dtype)
     elif of == "nonzero":
         for i in T.serial(width):
-            target[i] = counted(source[place(row, column + i)], dtype, accumulator(through))
+            target[i] = counted(source[place(row, column + i)], dtype, target.dtype)
     elif accumulator(through) == "int64" and "float" in dtype:
         load_block(source, row, column, floats, width, dtype)
         for i in T.serial(width):
@@ -111,7 +117,7 @@ def load_elements(source, row, column, target, floats, bits, width, dtype, throu
         load_block(source, row, column, target, width, dtype)
     else:
         for i in T.serial(width):
-            target[i] = T.cast(source[place(row, column + i)], accumulator(through))
+            target[i] = T.cast(source[place(row, column + i)], target.dtype)
     if through in ("float16", "bfloat16") and through != dtype and of != "nonzero":
         store_block(target, bits, 0, 0, width, through)
         load_block(bits, 0, 0, target, width, through)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import ClassVar
 
 import torch
@@ -64,7 +64,6 @@ class PrePermuteKernel(_PrePermute):
         super().__init__(call)
         self.vector = ACCESS_BYTES // call.dtype.itemsize if call.vectors else 1
         self._placing = CUDAPlacing(self.placement, self)
-        self._copy: cuda.CUDAFunction | None = None
 
     def config(self) -> Mapping[str, object]:
         """The launch settings of the copies."""
@@ -86,15 +85,15 @@ class PrePermuteKernel(_PrePermute):
         with torch.cuda.device(x.device):
             self._placing(ids, metadata, inverse)
             if x.numel():
-                copy = self._copy or self._load()
+                copy = self._copy
                 shape, strides = (tokens, h // vector, vector), (h, vector, 1)
                 target = y.as_strided((rows, *shape[1:]), strides)
                 copy(aligned(x).as_strided(shape, strides), inverse, target, ids.shape[1])
 
-    def _load(self) -> cuda.CUDAFunction:
+    @cached_property
+    def _copy(self) -> cuda.CUDAFunction:
         """The program that copies, built by the first call that needs it."""
-        self._copy = cuda.load(self.program(), arch=self.call.arch, owner=f"{type(self).__name__} for {self.call}")
-        return self._copy
+        return cuda.load_for(self, self.program())
 
 
 class PrePermuteCPUKernel(_PrePermute):
@@ -105,7 +104,6 @@ class PrePermuteCPUKernel(_PrePermute):
     def __init__(self, call: PrePermuteCall) -> None:
         super().__init__(call)
         self._placing = CPUPlacing(self.placement, self)
-        self._copy: CPUFunction | None = None
 
     @classmethod
     def entry_for(cls, call: PrePermuteCall) -> tuple[Hashable, Callable[[], Kernel[PrePermuteCall]]]:
@@ -124,16 +122,16 @@ class PrePermuteCPUKernel(_PrePermute):
         """Run the programs."""
         self._placing(ids, metadata, inverse)
         if x.numel():
-            copy = self._copy or self._load()
+            copy = self._copy
             (tokens, h), rows, top_k = x.shape, y.shape[0], ids.shape[1]
             (source,) = addresses(self, hidden_states=x)
             sizes = h, rows, tokens, top_k
             copy(source, inverse.data_ptr(), y.data_ptr(), *sizes, torch.get_num_threads())
 
-    def _load(self) -> CPUFunction:
+    @cached_property
+    def _copy(self) -> CPUFunction:
         """The program that copies, built by the first call that needs it."""
-        self._copy = cpu.load(self.program(), owner=f"{type(self).__name__} for {self.call}")
-        return self._copy
+        return cpu.load_for(self, self.program())
 
 
 PRE_PERMUTE_KERNELS: Mapping[str, KernelType] = {

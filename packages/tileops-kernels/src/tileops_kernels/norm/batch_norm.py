@@ -41,6 +41,25 @@ def _flags(weight: Tensor | None, bias: Tensor | None, running: Tensor | None) -
     return read | (_MOVES_STATISTICS if running is not None else 0)
 
 
+def _named(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    y: Tensor,
+) -> Mapping[str, Tensor]:
+    """The tensors of a CPU program in its order; x stands in for one that is None."""
+    return {
+        "x": x,
+        "weight": x if weight is None else weight,
+        "bias": x if bias is None else bias,
+        "running_mean": x if running_mean is None else running_mean,
+        "running_var": x if running_var is None else running_var,
+        "y": y,
+    }
+
+
 class BatchNormTrainKernel(CUDAPlanes[BatchNormTrainCall], BatchNormTrainFwdInterface):
     """BatchNorm by the batch's statistics: a block for each channel, or three launches whose blocks share channels."""
 
@@ -154,10 +173,10 @@ class BatchNormTrainCPUKernel(CPUPlanes[BatchNormTrainCall], BatchNormTrainFwdIn
         """See `BatchNormTrainFwdInterface.forward`."""
         y = torch.empty_like(x, memory_format=torch.contiguous_format)
         if y.numel():
-            tensors = {"x": x, "weight": weight, "bias": bias, "running_mean": running_mean, "running_var": running_var}
             length, *sizes = plane_sizes(x)
             flags = _flags(weight, bias, running_mean)
-            self.run({**tensors, "y": y}, (length, self.call.eps, self.call.momentum, flags), sizes)
+            tensors = _named(x, weight, bias, running_mean, running_var, y)
+            self.run(tensors, (length, self.call.eps, self.call.momentum, flags), sizes)
         return y
 
 
@@ -181,13 +200,13 @@ class BatchNormInferCPUKernel(CPUPlanes[BatchNormInferCall], BatchNormInferFwdIn
         """See `BatchNormInferFwdInterface.forward`."""
         y = torch.empty_like(x, memory_format=torch.contiguous_format)
         if y.numel():
-            tensors = {"x": x, "weight": weight, "bias": bias, "running_mean": running_mean, "running_var": running_var}
+            tensors = _named(x, weight, bias, running_mean, running_var, y)
             length, batch, channels, stride = plane_sizes(x)
             flags = _flags(weight, bias, None)
             if length == 1:
-                self.run({**tensors, "y": y}, (length, self.call.eps, flags), (batch, channels, stride))
+                self.run(tensors, (length, self.call.eps, flags), (batch, channels, stride))
             else:
-                self.run({**tensors, "y": y}, (0, self.call.eps, flags), (channels, length, batch * channels))
+                self.run(tensors, (0, self.call.eps, flags), (channels, length, batch * channels))
         return y
 
 

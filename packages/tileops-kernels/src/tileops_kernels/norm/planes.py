@@ -129,12 +129,12 @@ class CPUPlanes(Kernel[PlanesCallT]):
         """A program for the dtype of the call."""
         return Program.of(f"tileops_kernels.norm.programs.{module}", builder, dtype=DTYPES[self.call.dtype], **fixed)
 
-    def run(self, tensors: Mapping[str, Tensor | None], scalars: Sequence[float], sizes: Sequence[int]) -> None:
-        """Run on tensors in the program's order, of which x stands in for one that is None, its scalars and sizes."""
-        located = {name: tensor for name, tensor in tensors.items() if tensor is not None}
-        places = dict(zip(located, addresses(self, **located), strict=True))
-        given = [places.get(name, places["x"]) for name in tensors]
-        self._run(*given, *scalars, *sizes, torch.get_num_threads())
+    def run(self, tensors: Mapping[str, Tensor], scalars: Sequence[float], sizes: Sequence[int]) -> None:
+        """Run on tensors in the program's order, each of which has elements, its scalars and sizes."""
+        places = [tensor.data_ptr() for tensor in tensors.values()]
+        if 0 in places:
+            addresses(self, **tensors)  # names the tensor
+        self._run(*places, *scalars, *sizes, torch.get_num_threads())
 
     @cached_property
     def _run(self) -> CPUFunction:

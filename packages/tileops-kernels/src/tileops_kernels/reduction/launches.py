@@ -24,6 +24,9 @@ INTEGERS = {
 }
 """The other dtypes whose elements can be combined."""
 
+NARROW = 64
+"""Columns that are worth sharing among threads, for each of them."""
+
 WIDEST = 16
 """The most elements of one access, each of which is an accumulator of its own."""
 
@@ -41,6 +44,11 @@ class ColumnSettings:
 def slices(shape: Sequence[int], axis: int) -> tuple[int, int, int]:
     """The shape as `[outer, reduced, inner]` about one axis; a shape without axes has one element there."""
     return math.prod(shape[:axis]), shape[axis] if shape else 1, math.prod(shape[axis + 1 :])
+
+
+def shared_axis(outer: int, inner: int, threads: int) -> str:
+    """What the threads of a CPU share of `[outer, reduced, inner]`: slices, or where they are too few, columns."""
+    return "columns" if outer < threads and inner >= NARROW * threads else "outer"
 
 
 def vector_width(length: int, dtype: torch.dtype) -> int:

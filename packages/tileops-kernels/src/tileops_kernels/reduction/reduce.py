@@ -212,6 +212,7 @@ class ReduceCPUKernel(_PassesKernel):
 
     def __init__(self, call: ReduceCall) -> None:
         super().__init__(call)
+        self._spread = Spread(slices=1, columns=None, part=GRAIN, width=256)
         self._loaded: Loaded[tuple[Step, bool], CPUFunction] = Loaded(
             lambda key: cpu.load_for(self, self.program(key[0], rows=key[1]))
         )
@@ -232,7 +233,10 @@ class ReduceCPUKernel(_PassesKernel):
 
     def spread(self) -> Spread:
         """A slice for each thread, worth waking it."""
-        return Spread(slices=torch.get_num_threads(), columns=None, part=GRAIN, width=256)
+        threads, spread = torch.get_num_threads(), self._spread
+        if spread.slices != threads:
+            spread = self._spread = Spread(slices=threads, columns=None, part=GRAIN, width=256)
+        return spread
 
     def run(self, each: Pass, step: Step, source: Tensor, target: Tensor, count: Sequence[float]) -> None:
         """Run one pass; programs take their sizes in alphabetical order."""

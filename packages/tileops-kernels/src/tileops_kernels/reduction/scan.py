@@ -13,11 +13,21 @@ from torch import Tensor
 
 from tileops_kernels.build import cpu, cuda
 from tileops_kernels.build.launcher import GRAIN, CPUFunction
+from tileops_kernels.build.loaded import Loaded
 from tileops_kernels.build.program import Program
 from tileops_kernels.kernel import Kernel, KernelType
 from tileops_kernels.memory import ACCESS_BYTES
 from tileops_kernels.reduction.interfaces import ReduceCall, ScanCall, ScanFwdInterface
-from tileops_kernels.reduction.launches import FLOATS, bare, columns_view, rows_view, slices, spelled, vector_width
+from tileops_kernels.reduction.launches import (
+    FLOATS,
+    bare,
+    columns_view,
+    rows_view,
+    shared_axis,
+    slices,
+    spelled,
+    vector_width,
+)
 from tileops_kernels.reduction.passes import Pass, Spread, passes
 from tileops_kernels.reduction.reduce import DTYPES, ReduceCPUKernel, ReduceKernel, RowSettings
 
@@ -37,8 +47,6 @@ PART = 1024
 """Accesses that a part of such a row has at least."""
 WIDEST = 8
 """The most elements of one access: those of all accesses of a thread are accumulators at once."""
-NARROW = 64
-"""Columns that are worth sharing among threads, for each of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +154,9 @@ class ScanKernel(_ScanKernel):
     def __init__(self, call: ScanCall) -> None:
         super().__init__(call)
         self._totals = ReduceKernel(self.totals_call())
-        self._loaded: dict[tuple[Scan, Settings], cuda.CUDAFunction] = {}
+        self._loaded: Loaded[tuple[Scan, Settings], cuda.CUDAFunction] = Loaded(
+            lambda key: cuda.load_for(self, self.program(*key))
+        )
 
     def programs(self) -> Sequence[Program]:
         """Every scan with every launch setting, and the passes that give the totals of parts."""
@@ -196,23 +206,14 @@ class ScanKernel(_ScanKernel):
         vector = _width(reduced if inner == 1 else inner, source.dtype)
         if inner == 1:
             x, y = (rows_view(tensor, outer, reduced, vector) for tensor in (source, target))
-            run = self._run(scan, row_settings(reduced, vector))
+            run = self._loaded[scan, row_settings(reduced, vector)]
         else:
             x, y = (columns_view(tensor, outer, reduced, inner, vector) for tensor in (source, target))
-            run = self._run(scan, ColumnScanSettings(vector))
+            run = self._loaded[scan, ColumnScanSettings(vector)]
         if carries is None:
             run(x, y)
         else:
             run(x, carries if inner == 1 else rows_view(carries, outer, inner, vector), y, parts)
-
-    def _run(self, scan: Scan, settings: Settings) -> cuda.CUDAFunction:
-        """The program of one launch setting, built by the first call that needs it."""
-        run = self._loaded.get((scan, settings))
-        if run is None:
-            owner = f"{type(self).__name__} for {self.call}"
-            run = cuda.load(self.program(scan, settings), arch=self.call.arch, owner=owner)
-            self._loaded[scan, settings] = run
-        return run
 
 
 class ScanCPUKernel(_ScanKernel):
@@ -223,7 +224,8 @@ class ScanCPUKernel(_ScanKernel):
     def __init__(self, call: ScanCall) -> None:
         super().__init__(call)
         self._totals = ReduceCPUKernel(self.totals_call())
-        self._loaded: dict[Scan | str, CPUFunction] = {}
+        self._rows: Loaded[Scan, CPUFunction] = Loaded(lambda scan: cpu.load_for(self, self.rows_program(scan)))
+        self._columns: Loaded[str, CPUFunction] = Loaded(lambda axis: cpu.load_for(self, self.columns_program(axis)))
 
     @classmethod
     def entry_for(cls, call: ScanCall) -> tuple[Hashable, Callable[[], ScanCPUKernel]]:
@@ -252,9 +254,10 @@ class ScanCPUKernel(_ScanKernel):
 
     def parts(self, whole: Pass) -> int:
         """A part of a row for each thread where there are fewer rows, worth waking it; columns stay whole."""
-        if whole.inner > 1:
+        threads = torch.get_num_threads()
+        if whole.inner > 1 or whole.outer >= threads:
             return 1
-        return _parts(whole, Spread(slices=torch.get_num_threads(), columns=None, part=GRAIN, width=1))
+        return _parts(whole, Spread(slices=threads, columns=None, part=GRAIN, width=1))
 
     def run(
         self, each: Pass, scan: Scan, source: Tensor, target: Tensor, carries: Tensor | None = None, parts: int = 1
@@ -262,22 +265,17 @@ class ScanCPUKernel(_ScanKernel):
         """Run one scan; programs take their sizes in alphabetical order."""
         threads = torch.get_num_threads()
         if each.inner > 1:
-            shared = "columns" if each.outer < threads and each.inner >= NARROW * threads else "outer"
-            columns = self._loaded.get(shared) or self._load(shared, self.columns_program(shared))
+            shared = shared_axis(each.outer, each.inner, threads)
+            columns = self._columns[shared]
             sizes = each.inner, each.outer, each.reduced
             columns(source.data_ptr(), target.data_ptr(), each.inner, *sizes, threads)
             return
-        rows = self._loaded.get(scan) or self._load(scan, self.rows_program(scan))
+        rows = self._rows[scan]
         if carries is None:
             rows(source.data_ptr(), target.data_ptr(), each.outer, each.reduced, threads)
         else:
             addresses = (tensor.data_ptr() for tensor in (source, carries, target))
             rows(*addresses, parts, 0, each.outer, each.reduced, carries.numel(), threads)
-
-    def _load(self, key: Scan | str, program: Program) -> CPUFunction:
-        run = cpu.load(program, owner=f"{type(self).__name__} for {self.call}")
-        self._loaded[key] = run
-        return run
 
 
 def _width(length: int, dtype: torch.dtype) -> int:

@@ -23,6 +23,7 @@ from tileops_kernels.reduction.launches import (
     bare,
     columns_view,
     rows_view,
+    shared_axis,
     slices,
     spelled,
     vector_width,
@@ -182,13 +183,13 @@ class SoftmaxKernel(_SoftmaxKernel):
 
 
 class SoftmaxCPUKernel(_SoftmaxKernel):
-    """Softmax on a CPU, for every shape; slices are shared among the threads that torch uses."""
+    """Softmax on a CPU, for every shape; slices or columns are shared among the threads that torch uses."""
 
     devices: ClassVar[frozenset[str]] = frozenset({"cpu"})
 
     def __init__(self, call: SoftmaxCall) -> None:
         super().__init__(call)
-        self._loaded: dict[bool, CPUFunction] = {}
+        self._loaded: dict[str, CPUFunction] = {}
 
     @classmethod
     def entry_for(cls, call: SoftmaxCall) -> tuple[Hashable, Callable[[], SoftmaxCPUKernel]]:
@@ -196,12 +197,14 @@ class SoftmaxCPUKernel(_SoftmaxKernel):
         return (call.log, call.dtype, call.result), partial(cls, call)
 
     def programs(self) -> Sequence[Program]:
-        """The program of rows and that of columns."""
-        return self.program(rows=True), self.program(rows=False)
+        """The program of rows, and those of columns whose threads share outer slices or columns."""
+        return tuple(self.program(shared) for shared in ("rows", "outer", "columns"))
 
-    def program(self, *, rows: bool) -> Program:
-        """The program of rows, or of columns."""
-        return Program.of(_CPU_PROGRAMS, "softmax_rows" if rows else "softmax_columns", **self.shared_arguments())
+    def program(self, shared: str) -> Program:
+        """The program whose threads share `rows`, or of columns `outer` slices or `columns`."""
+        if shared == "rows":
+            return Program.of(_CPU_PROGRAMS, "softmax_rows", **self.shared_arguments())
+        return Program.of(_CPU_PROGRAMS, "softmax_columns", **self.shared_arguments(), shared=shared)
 
     def forward(self, x: Tensor, axis: int) -> Tensor:
         """See `SoftmaxFwdInterface.forward`; programs take their sizes in alphabetical order."""
@@ -209,14 +212,16 @@ class SoftmaxCPUKernel(_SoftmaxKernel):
         if x.numel() == 0:
             return y
         outer, reduced, inner = slices(x.shape, axis)
-        run = self._loaded.get(inner == 1) or self._load(rows=inner == 1)
-        sizes = (outer, reduced) if inner == 1 else (inner, outer, reduced)
-        run(x.data_ptr(), y.data_ptr(), *sizes, torch.get_num_threads())
+        threads = torch.get_num_threads()
+        shared = "rows" if inner == 1 else shared_axis(outer, inner, threads)
+        run = self._loaded.get(shared) or self._load(shared)
+        sizes = (outer, reduced) if inner == 1 else (inner, inner, outer, reduced)
+        run(x.data_ptr(), y.data_ptr(), *sizes, threads)
         return y
 
-    def _load(self, *, rows: bool) -> CPUFunction:
-        run = cpu.load(self.program(rows=rows), owner=f"{type(self).__name__} for {self.call}")
-        self._loaded[rows] = run
+    def _load(self, shared: str) -> CPUFunction:
+        run = cpu.load(self.program(shared), owner=f"{type(self).__name__} for {self.call}")
+        self._loaded[shared] = run
         return run
 
 

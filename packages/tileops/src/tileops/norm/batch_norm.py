@@ -56,6 +56,7 @@ class BatchNormFwdOp(Op):
         self.training = training
         self.momentum = momentum
         self.eps = eps
+        self._stated: list[BatchNormInferCall] = []
         super().__init__(target=target)
 
     def forward(
@@ -83,10 +84,19 @@ class BatchNormFwdOp(Op):
                 if given is not None and moved is not None and moved is not given:
                     given.copy_(moved)
             return y
-        infer = BatchNormInferCall(device=x.device, length=length, eps=self.eps, dtype=x.dtype)
         if mean is None or var is None:
             raise AssertionError("the signature requires running statistics here")
+        infer = self._state(x.device, length, x.dtype)
         return self.kernel_for(BATCH_NORM_INFER, infer)(x.contiguous(), mean, var, weight, bias)
+
+    def _state(self, device: torch.device, length: int, dtype: torch.dtype) -> BatchNormInferCall:
+        """What normalising by given statistics asks of its kernel: the last call spec, where calls are alike."""
+        for last in self._stated:
+            if last.length == length and last.dtype is dtype and last.device == device:
+                return last
+        call = BatchNormInferCall(device=device, length=length, eps=self.eps, dtype=dtype)
+        self._stated[:] = [call]
+        return call
 
     if TYPE_CHECKING:
         __call__ = forward  # a call has forward's type

@@ -56,22 +56,27 @@ class ReduceOp(Op):
         self.dim = dim
         self.keepdim = keepdim
         self.dtype = dtype
+        self._stated: list[tuple[ReduceCall, int, tuple[int, ...]]] = []
         super().__init__(target=target)
 
     def forward(self, x: Tensor) -> Tensor:
         """Compute the reduction of a checked input."""
-        asked = self.asked()
-        call = ReduceCall(
-            device=x.device,
-            operation=asked.operation,
-            of=asked.of,
-            gives=asked.gives,
-            dtype=x.dtype,
-            result=self.result_dtype(x.dtype),
-        )
-        axes = reduced_axes(self.dim, x.dim(), empty_is_all=self.empty_list_reduces)
+        call, axes = self._state(x.dtype, x.device, x.dim())
         y = self.kernel_for(REDUCE, call)(x.contiguous(), axes)
         return keep_axes(y, x, axes) if self.keepdim else y
+
+    def _state(self, dtype: torch.dtype, device: torch.device, rank: int) -> tuple[ReduceCall, tuple[int, ...]]:
+        """The call spec and the axes of a call: those of the last one, the same objects, where they are alike."""
+        for last, last_rank, axes in self._stated:
+            if last.dtype is dtype and last_rank == rank and last.device == device:
+                return last, axes
+        asked, result = self.asked(), self.result_dtype(dtype)
+        call = ReduceCall(
+            device=device, operation=asked.operation, of=asked.of, gives=asked.gives, dtype=dtype, result=result
+        )
+        axes = reduced_axes(self.dim, rank, empty_is_all=self.empty_list_reduces)
+        self._stated[:] = [(call, rank, axes)]
+        return call, axes
 
     def asked(self) -> Reduction:
         """What is computed."""

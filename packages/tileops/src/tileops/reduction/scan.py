@@ -23,13 +23,22 @@ class ScanOp(Op):
 
     def __init__(self, dim: int = -1, *, target: str | None = None) -> None:
         self.dim = dim
+        self._stated: list[ScanCall] = []
         super().__init__(target=target)
 
     def forward(self, x: Tensor) -> Tensor:
         """Compute the scan of a checked input."""
-        result = x.dtype if x.dtype.is_floating_point else torch.int64
-        call = ScanCall(device=x.device, operation=self.operation, dtype=x.dtype, result=result)
-        return self.kernel_for(SCAN, call)(x.contiguous(), self.dim % x.dim())
+        return self.kernel_for(SCAN, self._state(x.dtype, x.device))(x.contiguous(), self.dim % x.dim())
+
+    def _state(self, dtype: torch.dtype, device: torch.device) -> ScanCall:
+        """What a scan asks of its kernel: the last call spec, where calls are alike."""
+        for last in self._stated:
+            if last.dtype is dtype and last.device == device:
+                return last
+        result = dtype if dtype.is_floating_point else torch.int64
+        call = ScanCall(device=device, operation=self.operation, dtype=dtype, result=result)
+        self._stated[:] = [call]
+        return call
 
     if TYPE_CHECKING:
         __call__ = forward  # a call has forward's type

@@ -9,45 +9,54 @@ Every size is dynamic; callers pass the sizes in alphabetical order.
 import tilelang.language as T  # noqa: N812
 
 from tileops_kernels.build.launcher import RowSplit
-from tileops_kernels.macros.combining import accumulator, combine, identity, outcome, reduction
+from tileops_kernels.macros.combining import accumulator, combine_in_c, identity, outcome, reduction
 from tileops_kernels.macros.cpu_blocks import BLOCK, COLUMNS, LANES, load_elements, storage_dtype, store_elements
 
 CHUNK = 32
 """Blocks of a row that are combined before they join what came earlier; of columns it is eight times as many rows."""
+
+SHORT = ("bool", "uint8", "int8", "int16")
+"""Integers of which the sum of a block fits an int32, which has twice as many lanes as an int64."""
+
+PAIRS = tuple(tuple(range(BLOCK // LANES >> step)) for step in range(1, (BLOCK // LANES).bit_length()))
+"""The pairs of LANES neighbouring elements that each step of a block's tree combines.
+
+Neighbours are met in the order of memory: with halves of the block, rows that no cache holds took twice as long.
+"""
 
 
 def reduce_rows(operation, of, gives, source, through, target):
     """Each row to one value; parameters X (outer, 1, reduced), Y (outer, 1, 1); sizes outer, reduced."""
     outer, reduced = T.dynamic("outer", "int64"), T.dynamic("reduced", "int64")
     wide = accumulator(through)
-
-    @T.macro
-    def fold(x, half):
-        for k in T.serial(half):
-            x[k] = combine(operation, x[k], x[half + k])
+    short = operation == "sum" and wide == "int64" and (of == "nonzero" or source in SHORT)
+    own = "int32" if short else wide
 
     @T.macro
     def combine_block(X, row, column, x, floats, bits, partial):
         load_elements(X, (row, 0), column, x, floats, bits, BLOCK, source, through, of)
-        fold(x, BLOCK // 2)
-        fold(x, BLOCK // 4)
-        fold(x, BLOCK // 8)
+        for pairs in PAIRS:
+            for k in pairs:
+                for lane in T.serial(LANES):
+                    x[k * LANES + lane] = combine_in_c(
+                        operation, x[2 * k * LANES + lane], x[(2 * k + 1) * LANES + lane]
+                    )
         for lane in T.serial(LANES):
-            partial[lane] = combine(operation, partial[lane], x[lane])
+            partial[lane] = combine_in_c(operation, partial[lane], T.cast(x[lane], wide))
 
     @T.macro
     def combine_rest(X, row, column, x, floats, bits, partial, width):
         load_elements(X, (row, 0), column, x, floats, bits, width, source, through, of)
         for k in T.serial(width // LANES):
             for lane in T.serial(LANES):
-                partial[lane] = combine(operation, partial[lane], x[k * LANES + lane])
+                partial[lane] = combine_in_c(operation, partial[lane], T.cast(x[k * LANES + lane], wide))
         for lane in T.serial(width % LANES):
-            partial[lane] = combine(operation, partial[lane], x[width // LANES * LANES + lane])
+            partial[lane] = combine_in_c(operation, partial[lane], T.cast(x[width // LANES * LANES + lane], wide))
 
     @T.macro
     def bring_in(partial, totals):
         for lane in T.serial(LANES):
-            totals[lane] = combine(operation, totals[lane], partial[lane])
+            totals[lane] = combine_in_c(operation, totals[lane], partial[lane])
             partial[lane] = identity(operation, wide)
 
     @T.macro
@@ -65,7 +74,7 @@ def reduce_rows(operation, of, gives, source, through, target):
         combine_rest(X, row, reduced // BLOCK * BLOCK, x, floats, bits, partial, reduced % BLOCK)
         bring_in(partial, totals)
         for lane in T.serial(LANES - 1):
-            totals[0] = combine(operation, totals[0], totals[lane + 1])
+            totals[0] = combine_in_c(operation, totals[0], totals[lane + 1])
 
     @T.macro
     def combine_short_row(X, row, x, floats, bits, totals):
@@ -73,12 +82,12 @@ def reduce_rows(operation, of, gives, source, through, target):
         load_elements(X, (row, 0), 0, x, floats, bits, reduced % LANES, source, through, of)
         totals[0] = identity(operation, wide)
         for k in T.serial(reduced):
-            totals[0] = combine(operation, totals[0], x[k])
+            totals[0] = combine_in_c(operation, totals[0], T.cast(x[k], wide))
 
     @T.macro
     def body(X, Y, count):
         with T.Kernel(outer) as row:
-            x = T.alloc_local((BLOCK,), wide)
+            x = T.alloc_local((BLOCK,), own)
             floats = T.alloc_local((BLOCK,), "float32")
             bits = T.alloc_local((1, BLOCK), "int16")
             partial = T.alloc_local((LANES,), wide)
@@ -108,12 +117,12 @@ def reduce_columns(operation, of, gives, source, through, target):
     def combine_row(X, row, column, x, floats, bits, partial, width):
         load_elements(X, row, column, x, floats, bits, width, source, through, of)
         for k in T.serial(width):
-            partial[k] = combine(operation, partial[k], x[k])
+            partial[k] = combine_in_c(operation, partial[k], x[k])
 
     @T.macro
     def bring_in(partial, totals, width):
         for k in T.serial(width):
-            totals[k] = combine(operation, totals[k], partial[k])
+            totals[k] = combine_in_c(operation, totals[k], partial[k])
             partial[k] = identity(operation, wide)
 
     @T.macro
