@@ -336,8 +336,8 @@ def test_complex_elements_are_launched_as_bits(
     assert {tensors[0].data_ptr() for tensors in launches.given} == {x.data_ptr()}
     (program, *_) = launches.programs
 
-    values = dict(program.arguments)["vector"] * dtype.itemsize // 8
-    assert (source.dtype, source.shape[-1]) == (torch.int64, values)
+    values = source.shape[-1]
+    assert (source.dtype, dict(program.arguments)["vector"]) == (torch.int64, values * 8 // dtype.itemsize)
     assert source.numel() * 8 == x.numel() * dtype.itemsize
     assert torch.equal(source.reshape(-1).view(dtype), x.reshape(-1))
     assert values == 2 or x.numel() % 2
