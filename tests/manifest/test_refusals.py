@@ -132,7 +132,10 @@ REFUSED: list[tuple[Callable[[], object], type[SignatureError], str]] = [
     (
         lambda: call("ReluFwdOp", FULL(1, 5).expand(3, 5), inplace=True),
         LayoutError,
-        "ReluFwdOp: input: expected memory of its own for each element, received strides [0, 1]; pass input.clone()",
+        (
+            "ReluFwdOp: input: expected memory of its own for each element, received strides [0, 1]; "
+            "assign input = input.clone() before the call, which writes it"
+        ),
     ),
     (
         lambda: construct("AlibiFwdOp", seq_len=-4, num_heads=2),
@@ -209,13 +212,16 @@ REFUSED: list[tuple[Callable[[], object], type[SignatureError], str]] = [
         DTypeError,
         (
             "MoEGroupedGemmFwdOp: out: expected dtype float16 (coalesce_dtype(out_dtype, T)), received float32; "
-            "convert out with .to(torch.float16)"
+            "allocate out = torch.empty_like(out, dtype=torch.float16) before the call, which writes it"
         ),
     ),
     (
         lambda: call("MoEGroupedGemmFwdOp", half(8, 8), half(2, 6, 8), whole(8), out=half(6, 8).t(), layout=ALIGNED),
         LayoutError,
-        "MoEGroupedGemmFwdOp: out: expected a contiguous tensor, received strides [1, 8]; pass a contiguous one",
+        (
+            "MoEGroupedGemmFwdOp: out: expected a contiguous tensor, received strides [1, 8]; allocate out = "
+            "torch.empty_like(out, memory_format=torch.contiguous_format) before the call, which writes it"
+        ),
     ),
     (
         lambda: call(

@@ -196,6 +196,17 @@ def test_half_precision_affine_is_refused(tileops_device: torch.device) -> None:
     )
 
 
+@pytest.mark.parametrize("training", [True, False])
+def test_half_precision_statistics_are_refused(training: bool, tileops_device: torch.device) -> None:
+    """In training the statistics are written, so that a converted copy has to take their place."""
+    x = torch.ones(2, 3, dtype=torch.float16, device=tileops_device)
+    with pytest.raises(DTypeError) as failure:
+        BatchNormFwdOp(training=training)(x, torch.zeros_like(x[0]), x[0].float())
+    converted = "running_mean.to(torch.float32) before the call, which writes it"
+    mend = f"assign running_mean = {converted}" if training else "convert running_mean with .to(torch.float32)"
+    assert str(failure.value) == (f"BatchNormFwdOp: running_mean: expected dtype float32, received float16; {mend}")
+
+
 @pytest.mark.parametrize("shape", [(3,), ()], ids=str)
 def test_x_without_channels_is_refused(shape: tuple[int, ...], tileops_device: torch.device) -> None:
     """An x without a batch axis and a channel axis is refused."""
