@@ -161,7 +161,8 @@ def test_training_on_one_value_is_refused(shape: tuple[int, ...], tileops_device
     with pytest.raises(RuleError) as failure:
         BatchNormFwdOp(training=True)(torch.ones(shape, device=tileops_device))
     assert str(failure.value) == (
-        f"BatchNormFwdOp: B: expected not training or B * prod(L) != 1, received B=1, L={shape[2:]}; "
+        f"BatchNormFwdOp: B: expected not training or B * prod(L) != 1, received B=1 (axis 0 of x), "
+        f"L={shape[2:]} (axes of x); "
         "change what it reads so that it holds"
     )
 

@@ -182,8 +182,8 @@ def test_dtype_of_a_mean(tileops_device: torch.device) -> None:
     with pytest.raises(RuleError) as failure:
         MeanFwdOp()(x)
     assert str(failure.value) == (
-        "MeanFwdOp: T: expected present(dtype) or category(T) == 'float', received T=int64, dtype=None; "
-        "change what it reads so that it holds"
+        "MeanFwdOp: dtype: expected present(dtype) or category(T) == 'float', received T=int64 (the dtype of x), "
+        "dtype=None; change what it reads so that it holds"
     )
 
 
@@ -245,9 +245,9 @@ def test_the_extreme_of_nothing_is_refused(tileops_device: torch.device) -> None
     with pytest.raises(RuleError) as failure:
         AmaxFwdOp(1)(empty)
     assert str(failure.value) == (
-        "AmaxFwdOp: S: expected sum(1 if extent == 0 else 0 for extent in S) == "
-        "sum(1 if extent == 0 else 0 for extent in reduced(S, dim, True, 'full')), received S=(2, 0), dim=1; "
-        "change what it reads so that it holds"
+        "AmaxFwdOp: dim: expected sum(1 if extent == 0 else 0 for extent in S) == "
+        "sum(1 if extent == 0 else 0 for extent in reduced(S, dim, True, 'full')), received S=(2, 0) (the shape of x), "
+        "dim=1; change what it reads so that it holds"
     )
     assert call(AmaxFwdOp(0), empty).shape == (0,)
 
@@ -288,14 +288,12 @@ def test_norms_that_are_refused(tileops_device: torch.device) -> None:
     """An order that is none of the three is refused at construction, a narrower dtype by the call."""
     with pytest.raises(ParameterError) as refused:
         VectorNormFwdOp(3)
-    assert str(refused.value) == (
-        "VectorNormFwdOp: ord: expected ord == 1 or ord == 2 or ord == inf, received ord=3; pass ord for which it holds"
-    )
+    assert str(refused.value) == ("VectorNormFwdOp: ord: expected 1, 2 or inf, received 3; pass one of these")
     with pytest.raises(RuleError) as failure:
         VectorNormFwdOp(dtype=torch.float16)(torch.ones(2, device=tileops_device))
     assert str(failure.value) == (
-        "VectorNormFwdOp: T: expected not present(dtype) or dtype.value == T or dtype.value == float32, "
-        "received T=float32, dtype=float16; change what it reads so that it holds"
+        "VectorNormFwdOp: dtype: expected not present(dtype) or dtype.value == T or dtype.value == float32, "
+        "received T=float32 (the dtype of x), dtype=float16; change what it reads so that it holds"
     )
 
 

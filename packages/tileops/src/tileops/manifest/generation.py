@@ -235,8 +235,9 @@ class BranchWriter:
     def _require(self, tree: Expression, text: str, place: int) -> None:
         present = {name: there for name, there in self.branch.present.items() if name in free_names(tree)}
         self._assign("_holds", self._emit(tree), tree, text)
+        lets = (self.signature.let[name].tree for name in free_names(tree) if name in self.signature.let)
         self._line("if not _holds:")
-        self._line(f"    raise _messages.rule({place}, {self._values(tree)}, {present!r})")
+        self._line(f"    raise _messages.rule({place}, {self._values(tree, *lets)}, {present!r})")
 
     def _combinations(self) -> None:
         rows = self.signature.dtype_combos

@@ -24,6 +24,7 @@ from tileops.manifest.primitives import show_dtype, show_shape
 from tileops.manifest.source import evaluate
 from tileops.manifest.spelling import spell
 from tileops.manifest.trees import free_names
+from tileops.manifest.wording import Words, one_of, show_value
 
 if TYPE_CHECKING:
     from tileops.manifest.model import Formula, OpEntry, TensorType
@@ -33,16 +34,6 @@ if TYPE_CHECKING:
 _DENSE = "memory_format=torch.contiguous_format"
 
 
-def one_of(words: tuple[str, ...]) -> str:
-    """Return `a, b or c`."""
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
-
-
-def show_value(value: object) -> str:
-    """Return a value as errors write it."""
-    return show_dtype(value) if isinstance(value, torch.dtype) else repr(value)
-
-
 class Messages:
     """Makes the errors of one op."""
 
@@ -50,6 +41,7 @@ class Messages:
         self.op = entry.name
         self.signature = entry.signature
         self.parameters = parameters
+        self._names = frozenset(parameter.name for parameter in entry.signature.parameters)
 
     def not_a_tensor(self, name: str, received: object) -> ArgumentError:
         """Return the error for an argument that is not a tensor."""
@@ -192,17 +184,10 @@ class Messages:
                 count = evaluate(rank, values, present)
                 if isinstance(count, int) and name in values:
                     return self._axes(function, name, values[name], max(count, 1))
-        read = sorted(free_names(rule.tree))
-        shown = [f"{name}={show_value(values[name])}" for name in read if name in values]
-        shown += [
-            f"{name} {'passed' if present[name] else 'not passed'}"
-            for name in read
-            if name in present and name not in values
-        ]
-        subject = read[0] if read else "call"
+        found = Words(self.signature, values, present, self._names).of(rule.tree, rule.text)
         return RuleError(
-            f"{self.op}: {subject}: expected {rule.text}, received {', '.join(shown) or 'a call'}; "
-            "change what it reads so that it holds"
+            f"{self.op}: {found.subject}: expected {found.expected}, received {found.received}; "
+            f"{found.mend or 'change what it reads so that it holds'}"
         )
 
     def _axes(self, function: str, name: str, axes: object, room: int) -> RuleError:

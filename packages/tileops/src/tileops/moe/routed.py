@@ -85,6 +85,12 @@ class RoutedOp(Op):
         if num_experts is not None:
             require_count(type(self).__name__, num_experts, self.ep_size)
         super().__init__(target=target)
+        for name, number in (("prepare_finalize", way.num_experts), ("num_experts", num_experts)):
+            if number is not None and self.top_k > number:
+                raise ParameterError(
+                    f"{type(self).__name__}: top_k: expected at most {number}, the experts of {name}, received "
+                    f"{self.top_k}; pass top_k of 1 to {number}"
+                )
         routing = {"top_k": self.top_k, "scoring_func": self.scoring_func, "renormalize": self.renormalize}
         self.delegate_for("topk", None, **routing)
         if experts is None or isinstance(experts, Op):
