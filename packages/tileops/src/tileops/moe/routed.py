@@ -11,6 +11,7 @@ from tileops.errors import ParameterError, ParameterTypeError, ShapeError
 from tileops.moe.fused_experts import FusedMoEExpertsFwdOp, require_count
 from tileops.moe.prepare_finalize import LocalPrepareFinalize, PrepareFinalize
 from tileops.op.base import Op
+from tileops.op.transforms import is_transformed, zeros_for
 
 Activation = Literal["silu_and_mul", "gelu_and_mul"]
 Scoring = Literal["softmax", "sigmoid"]
@@ -137,7 +138,11 @@ class RoutedOp(Op):
                 )
         weights, ids = self.delegate_for("topk", None)(gating_output, correction_bias)
         sent = way.prepare(hidden_states, weights, ids)
-        output = torch.empty_like(sent.hidden_states, memory_format=torch.contiguous_format)
+        given = sent.hidden_states, w_gate_up, w_down, sent.topk_weights
+        if is_transformed(*given):
+            output = zeros_for(*given)
+        else:
+            output = torch.empty_like(sent.hidden_states, memory_format=torch.contiguous_format)
         injected = self.experts
         experts = self.delegate_for("experts", None) if injected is None or isinstance(injected, Op) else injected
         experts(output, sent.hidden_states, w_gate_up, w_down, sent.topk_weights, sent.topk_ids)
