@@ -45,7 +45,11 @@ class Experts(Protocol):
 
 
 class RoutedOp(Op):
-    """Base of the fused mixtures: the parameters of routing, settled from what is injected, and the routed part."""
+    """Base of the fused mixtures: the parameters of routing, settled from what is injected, and the routed part.
+
+    prepare_finalize: how tokens reach the experts; by default all experts are here. experts: what computes the experts
+    in place of `FusedMoEExpertsFwdOp`. num_experts: the number of all experts, where it is known.
+    """
 
     injected_parameters = ("prepare_finalize", "experts", "num_experts")
 
