@@ -6,8 +6,8 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
 from tileops.errors import LayoutError
+from tileops.moe.transforms import is_transformed
 from tileops.op.base import Op
-from tileops.op.transforms import is_transformed
 from tileops_kernels.memory import share_memory
 
 

@@ -16,8 +16,8 @@ from tileops.moe.indexed_expert_mlp import IndexedExpertMLPFwdOp
 from tileops.moe.layouts import ContiguousLayout, ContiguousMetadata
 from tileops.moe.post_permute import MoEPostPermuteFwdOp
 from tileops.moe.pre_permute import MoEPrePermuteFwdOp
+from tileops.moe.transforms import is_transformed
 from tileops.op.base import Op
-from tileops.op.transforms import is_transformed
 
 _LAYOUT = ContiguousLayout(metadata_kind=ContiguousMetadata.PHYSICAL_PSUM)
 

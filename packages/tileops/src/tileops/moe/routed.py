@@ -10,8 +10,8 @@ from torch import Tensor
 from tileops.errors import ParameterError, ParameterTypeError, ShapeError
 from tileops.moe.fused_experts import FusedMoEExpertsFwdOp, require_count
 from tileops.moe.prepare_finalize import LocalPrepareFinalize, PrepareFinalize
+from tileops.moe.transforms import is_transformed, zeros_for
 from tileops.op.base import Op
-from tileops.op.transforms import is_transformed, zeros_for
 
 Activation = Literal["silu_and_mul", "gelu_and_mul"]
 Scoring = Literal["softmax", "sigmoid"]

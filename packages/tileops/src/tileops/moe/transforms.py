@@ -13,7 +13,8 @@ def is_transformed(*tensors: Tensor) -> bool:
     """
     if torch.compiler.is_compiling():
         return False
-    return any(torch._C._functorch.is_functorch_wrapped_tensor(tensor) for tensor in tensors)
+    wrapped = torch._C._functorch.is_functorch_wrapped_tensor  # noqa: SLF001 - torch has no public name for it
+    return any(wrapped(tensor) for tensor in tensors)
 
 
 def zeros_for(like: Tensor, *others: Tensor) -> Tensor:
