@@ -150,7 +150,7 @@ def test_inference_needs_running_statistics(tileops_device: torch.device) -> Non
     with pytest.raises(RuleError) as failure:
         BatchNormFwdOp()(torch.ones(2, 3, device=tileops_device))
     assert str(failure.value) == (
-        "BatchNormFwdOp: running_mean: expected training or present(running_mean), received training=False, "
+        "BatchNormFwdOp: training: expected training or present(running_mean), received training=False, "
         "running_mean not passed; change what it reads so that it holds"
     )
 
