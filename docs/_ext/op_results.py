@@ -15,7 +15,7 @@ UNNAMED = "of the row"
 """The dtype of a case whose name has none: its row says it."""
 DTYPES = (
     *("float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2"),
-    *("uint8", "int8", "int16", "int32", "int64", "bool"),
+    *("uint8", "int8", "int16", "int32", "int64", "bool", "complex64", "complex128"),
     UNNAMED,
 )
 OWN_NAME, COPY_NAME = "tileops", "copy"

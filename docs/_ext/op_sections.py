@@ -79,7 +79,7 @@ def index_of(families: Sequence[str], data: Path) -> str:
                     meaning_of(entry),
                     ", ".join(dtypes_of(entry)),
                     ", ".join(devices_of(entry)),
-                    ", ".join(tested_on(entry.name, data)) or "no device yet",
+                    ", ".join(tested_on(entry.name, data)) or "no results yet",
                 ]
             )
     return table(["op", "family", "computes", "dtypes", "kernels for", "tested on"], rows, name="ops")
@@ -147,15 +147,30 @@ def _rank(key: str, types: Mapping[str, KernelType]) -> str:
 
 def _support(entry: OpEntry, data: Path) -> Iterator[str]:
     found = support_of(entry.name, data)
+    devices = devices_of(entry)
     if found is None:
-        yield ":::{note}\nNot run on any device yet: no results of this op are committed.\n:::"
+        yield f":::{{note}}\nNo results of this op are committed yet. {_without_results(devices)}\n:::"
         return
-    if not found.on_cuda:
-        yield ":::{note}\nNot run on a CUDA device yet: no results of this op there are committed.\n:::"
+    if "cuda" not in devices:
+        yield ":::{note}\nIt has no kernels for CUDA.\n:::"
+    elif not found.on_cuda:
+        yield ":::{note}\nNo results of this op on a CUDA device are committed yet.\n:::"
     yield found.introduction
     if not entry.signature.inputs:
         yield "It takes no tensor, so that it is no node of a compiled graph and the compile suite does not run it."
     yield table(found.headings, found.rows, name="support")
+
+
+def _without_results(devices: Sequence[str]) -> str:
+    """Say what is known of an op without results: the repository's tests run on a CPU, and compile for CUDA."""
+    told = []
+    if "cpu" in devices:
+        told.append("The repository's tests run it on a CPU.")
+    if "cuda" in devices:
+        told.append("Its kernels for CUDA are compiled by the tests, which need no device.")
+    else:
+        told.append("It has no kernels for CUDA.")
+    return " ".join(told)
 
 
 def _operators(op: type[Op]) -> Iterator[str]:

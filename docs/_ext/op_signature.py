@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from op_class import paragraphs
 from tables import code, in_words, table
 
+from tileops.manifest.showing import injected_parameters
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -32,7 +34,11 @@ def signature_of(entry: OpEntry, op: type[Op]) -> Iterator[str]:
         [code(t.name), role, code(t.dtype.text), code(t.shape.text), code("None") if t.is_optional else "", _effects(t)]
         for t, role in tensors
     ]
-    yield table(["name", "is", "dtype or type", "shape", "default", "effects"], rows)
+    rows += [
+        [code(found.name), "parameter", code(found.annotation), "", code(found.default or "required"), found.meaning]
+        for found in injected_parameters(op)
+    ]
+    yield table(["name", "is", "dtype or type", "shape", "default", "effects or meaning"], rows)
     yield "Accepted are calls that satisfy all of this; others raise before a kernel runs."
     yield "\n".join(f"- {line}" for line in _accepted(entry))
     yield from paragraphs(op)[1:]
@@ -77,8 +83,23 @@ def _accepted(entry: OpEntry) -> Iterator[str]:
         yield from (
             f"The contents of `{tensor.name}` must be `{rule.text}`; no call checks them." for rule in tensor.requires
         )
-    for row in signature.dtype_combos:
-        yield "Together: " + ", ".join(f"`{name}` {dtype}" for name, dtype in row.items()) + "."
+    yield from _together(signature)
+
+
+def _together(signature: Signature) -> Iterator[str]:
+    """Yield in one sentence which dtypes go together: for each choice of the others, what the last one may be."""
+    if not signature.dtype_combos:
+        return
+    rows = [tuple(row.items()) for row in signature.dtype_combos]
+    ends: dict[tuple[tuple[str, str], ...], dict[str, list[str]]] = {}
+    for *first, (name, dtype) in rows:
+        ends.setdefault(tuple(first), {}).setdefault(name, []).append(dtype)
+    parts = [
+        ", ".join([*(f"`{name}` {dtype}" for name, dtype in first), f"`{last}` {in_words(dtypes, 'or')}"])
+        for first, found in ends.items()
+        for last, dtypes in found.items()
+    ]
+    yield f"Together: {'; '.join(parts)}."
 
 
 def _kind_in_words(name: str, kind: Kind, entry: OpEntry) -> str:

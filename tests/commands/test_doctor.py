@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable
 from importlib.metadata import EntryPoint
@@ -72,6 +73,58 @@ def test_a_cache_that_others_can_write_is_a_problem(cache: Path, capsys: pytest.
     printed = capsys.readouterr().out
     assert "\nproblems\n" in printed
     assert f"cache folder {cache}/cpu: it holds code that gets executed and can be written by group and" in printed
+
+
+PROBLEM = (
+    "cache folder {root}: expected one that can be written, received {place}; make it so, or set TILEOPS_CACHE_DIR to "
+    "another: every process compiles anew until then"
+)
+
+
+@pytest.mark.parametrize("name", ["", "cpu", "tilelang", "tuned"])
+def test_a_file_in_the_place_of_the_cache_is_a_problem(name: str, cache: Path) -> None:
+    """A file where the folder or one of its subfolders belongs is named with what to do."""
+    place = cache / name
+    place.parent.mkdir(mode=0o700, exist_ok=True)
+    place.write_text("in the way")
+    found = doctor.examine()
+    assert found.problems == [PROBLEM.format(root=cache, place=f"{place} is no folder")]
+    assert found.sections["cache"][0] == ("folder", str(cache) if name else unusable(cache))
+
+
+def test_a_file_above_the_cache_is_a_problem(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A missing folder cannot be made in a file."""
+    root = cache / "deep" / "cache"
+    monkeypatch.setenv("TILEOPS_CACHE_DIR", str(root))
+    cache.write_text("in the way")
+    assert doctor.examine().problems == [PROBLEM.format(root=root, place=f"{cache} is no folder")]
+    assert section("cache") == {"folder": f"{root}, which cannot be used"}
+
+
+def unusable(root: Path) -> str:
+    """Return what the section says of a folder that is not there and cannot be made."""
+    return f"{root}, which cannot be used"
+
+
+def test_a_cache_that_cannot_be_written_is_a_problem(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder that is read-only for this user, or one above a missing one, is named with what to do; nothing is made.
+
+    A superuser may write everywhere, so the answer of the system is stated.
+    """
+    refused = cache.parent
+    monkeypatch.setattr(os, "access", lambda path, _: Path(path) != refused)
+    found = doctor.examine()
+    user = f"cannot be written by user {os.geteuid()}"
+    assert found.problems == [PROBLEM.format(root=cache, place=f"{refused} {user}")]
+    assert found.sections["cache"] == [("folder", unusable(cache))]
+    assert not cache.exists()
+    cache.mkdir(mode=0o700)
+    refused = cache
+    assert doctor.examine().problems == [PROBLEM.format(root=cache, place=f"{refused} {user}")]
+    refused = cache / "cpu"
+    refused.mkdir(mode=0o700)
+    assert doctor.examine().problems == [PROBLEM.format(root=cache, place=f"{refused} {user}")]
+    assert section("cache") == {"folder": str(cache), "cpu": "0 files, 0.0 MB"}
 
 
 def test_a_missing_compiler_is_a_problem(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

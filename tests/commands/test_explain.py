@@ -162,6 +162,20 @@ def test_lengths_are_assumed_from_the_last_axis() -> None:
     assert (stated.parameters, stated.assumed) == ({"normalized_shape": [3, 4]}, [])
 
 
+def test_an_error_says_what_was_assumed(capsys: pytest.CaptureFixture[str]) -> None:
+    """Where a call cannot be and a length was not stated, the error says that it is an assumption, and from what."""
+    tensors = ["x=2x3x4:float16", "weight=5:float16"]
+    assert main(["explain", "RMSNormFwdOp", *tensors]) == 1
+    refused = (
+        "RMSNormFwdOp: x: expected shape [*B, 5] for normalized_shape=(5,), received [2, 3, 4]; "
+        "pass x whose last axis is 5"
+    )
+    assumption = "; normalized_shape=(5,) is assumed, from the shape of weight: state it where it is another"
+    assert capsys.readouterr().err == f"{refused}{assumption}\n"
+    assert main(["explain", "RMSNormFwdOp", *tensors, "normalized_shape=5"]) == 1
+    assert capsys.readouterr().err == f"{refused}\n"
+
+
 def test_the_op_that_is_asked_about_stays_as_it_is() -> None:
     """An explanation selects nothing, builds nothing and records nothing on the instance, nor on a composite's."""
     op, mode = RMSNormFwdOp((8,)), FakeTensorMode()

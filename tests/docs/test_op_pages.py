@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import op_sections
 import pytest
 from op_results import runs_of
 from op_sections import Page, index_of, page_of
@@ -47,14 +48,29 @@ def test_sections_stand_in_order(page: Page) -> None:
 
 
 def test_a_page_without_results_says_so(page: Page, tmp_path: Path) -> None:
-    """An op that no suite has run on a device, or on a CUDA device, says so, and so does one that was not measured."""
-    assert "Not run on any device yet" in text_of(page, "Support")
+    """An op of which no results are committed, or none from a CUDA device, says so, and what the tests do with it."""
+    assert (
+        "No results of this op are committed yet. The repository's tests run it on a CPU. Its kernels for CUDA are "
+        "compiled by the tests, which need no device.\n"
+    ) in text_of(page, "Support")
     assert "Not measured on a CUDA device yet" in text_of(page, "Measured")
     rows = [{"op": "RMSNormFwdOp", "case": "a-float16", "outcome": "passed"}]
     write(tmp_path, "eager-cpu.json", {"suite": "eager", "device": "cpu", "rows": rows})
     support = text_of(page_of("RMSNormFwdOp", tmp_path), "Support")
-    assert "Not run on a CUDA device yet" in support
+    assert "No results of this op on a CUDA device are committed yet." in support
     assert "* - float16\n  - CPU\n  - 1 of 1\n  - not run\n  - needs CUDA\n" in support
+
+
+def test_an_op_without_kernels_for_cuda_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An op that has kernels for a CPU alone does not wait for results of a CUDA device."""
+    monkeypatch.setattr(op_sections, "devices_of", lambda _: ["cpu"])
+    support = text_of(page_of("RMSNormFwdOp", tmp_path), "Support")
+    assert "The repository's tests run it on a CPU. It has no kernels for CUDA.\n" in support
+    rows = [{"op": "RMSNormFwdOp", "case": "a-float16", "outcome": "passed"}]
+    write(tmp_path, "eager-cpu.json", {"suite": "eager", "device": "cpu", "rows": rows})
+    support = text_of(page_of("RMSNormFwdOp", tmp_path), "Support")
+    assert ":::{note}\nIt has no kernels for CUDA.\n:::" in support
+    assert "committed yet" not in support
 
 
 def test_the_example_shows_what_it_printed(page: Page) -> None:
@@ -80,10 +96,24 @@ def test_the_signature_types_every_name(page: Page) -> None:
     for name in ("normalized_shape", "eps", "x", "weight", "y"):
         assert f"* - `{name}`" in signature
     assert "- `T`: float16, bfloat16 or float32." in signature
-    assert "- Together: `T` bfloat16, `W` float32." in signature
+    assert (
+        "- Together: `T` float16, `W` float16 or float32; `T` bfloat16, `W` bfloat16 or float32; "
+        "`T` float32, `W` float32." in signature
+    )
+    assert signature.count("Together") == 1
     shared = text_of(page_of("FusedAddRMSNormFwdOp", Path("nowhere")), "Signature")
     assert "- `T`: float16, bfloat16 or float32, the same for `x` and `residual`." in shared
     assert "- `weight` may be left out, which is the same as passing `None`." in signature
+
+
+def test_the_signature_lists_what_a_composite_may_be_given() -> None:
+    """Constructor arguments beyond the entry have a row each, with type, default and the docstring's words."""
+    for name in ("FusedMoEFwdOp", "FusedMoESharedExpertFwdOp"):
+        signature = text_of(page_of(name, Path("nowhere")), "Signature")
+        row = "* - `prepare_finalize`\n  - parameter\n  - `PrepareFinalize | None`\n  -\n  - `None`\n"
+        assert re.sub(r" +\n", "\n", signature).count(f"{row}  - how tokens reach the experts\n") == 1
+        assert "* - `experts`\n" in signature
+        assert "* - `num_experts`\n" in signature
 
 
 def test_every_kernel_type_is_listed(page: Page) -> None:
@@ -156,7 +186,13 @@ def test_support_counts_the_cases_that_were_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("case", "dtype"), [("odd-rows-int16", "int16"), ("odd-rows-uint8", "uint8"), ("one-position", "of the row")]
+    ("case", "dtype"),
+    [
+        ("odd-rows-int16", "int16"),
+        ("odd-rows-uint8", "uint8"),
+        ("odd-rows-complex64", "complex64"),
+        ("one-position", "of the row"),
+    ],
 )
 def test_the_dtype_of_a_case_stands_in_its_name_or_in_its_row(case: str, dtype: str, tmp_path: Path) -> None:
     """Results of a case of any dtype, and of one that names none, have a row of their own."""
@@ -217,7 +253,7 @@ def test_a_family_s_index_lists_its_ops() -> None:
     """The index of a family has a row per implemented op: link, meaning, dtypes, devices, where it was tested."""
     index = index_of(["norm"], Path("nowhere"))
     assert "* - [RMSNormFwdOp](RMSNormFwdOp.md)\n  - `y = x * rsqrt(" in index
-    assert "  - float16, bfloat16, float32\n  - cpu, cuda\n  - no device yet\n" in index
+    assert "  - float16, bfloat16, float32\n  - cpu, cuda\n  - no results yet\n" in index
 
 
 def test_the_filters_read_columns_that_the_index_has() -> None:

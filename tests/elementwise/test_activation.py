@@ -96,7 +96,8 @@ def test_in_place_on_overlapping_memory_is_refused(tileops_device: torch.device)
         ReluFwdOp(inplace=True)(x.expand(2, 3))
     assert isinstance(failure.value, LayoutError)
     assert str(failure.value) == (
-        "ReluFwdOp: input: expected memory of its own for each element, received strides [0, 1]; pass input.clone()"
+        "ReluFwdOp: input: expected memory of its own for each element, received strides [0, 1]; "
+        "assign input = input.clone() before the call, which writes it"
     )
     assert x.eq(-1).all()
     assert torch.equal(ReluFwdOp()(x.expand(2, 3)), torch.zeros(2, 3, device=tileops_device))

@@ -204,8 +204,8 @@ def test_a_copy_computes_the_same(tileops_device: torch.device) -> None:
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"seq_len": -1, "num_heads": 2}, "AlibiFwdOp: seq_len: expected seq_len >= 0, received seq_len=-1;"),
-        ({"seq_len": 2, "num_heads": 0}, "AlibiFwdOp: num_heads: expected num_heads >= 1, received num_heads=0;"),
+        ({"seq_len": -1, "num_heads": 2}, "AlibiFwdOp: seq_len: expected at least 0, received -1;"),
+        ({"seq_len": 2, "num_heads": 0}, "AlibiFwdOp: num_heads: expected at least 1, received 0;"),
     ],
 )
 def test_numbers_out_of_range_are_refused(parameters: dict[str, int], message: str) -> None:
@@ -217,7 +217,7 @@ def test_numbers_out_of_range_are_refused(parameters: dict[str, int], message: s
 
 def test_an_odd_width_is_refused() -> None:
     """A sine without its cosine is refused at construction."""
-    with pytest.raises(ParameterError, match=r"^SinusoidalFwdOp: d_model: expected .*d_model % 2 == 0"):
+    with pytest.raises(ParameterError, match=r"^SinusoidalFwdOp: d_model: expected a multiple of 2, received 5"):
         SinusoidalFwdOp(seq_len=2, d_model=5)
 
 

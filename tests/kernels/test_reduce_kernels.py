@@ -62,6 +62,16 @@ def test_other_dtypes_are_refused() -> None:
         reduce_kernels().key_for(cpu_call(torch.float32, torch.complex64))
 
 
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], ids=str)
+def test_complex_elements_are_counted_alone(dtype: torch.dtype) -> None:
+    """Complex elements have no order and no sum here; whether they are zero is counted on both devices."""
+    for call in (cpu_call(dtype, torch.int64), cuda_call(dtype, torch.int64)):
+        assert reduce_kernels().key_for(replace(call, of="nonzero")).startswith("reduce")
+        name = str(dtype).removeprefix("torch.")
+        with pytest.raises(NoImplementationError, match=f"counts elements of {name} that are not zero, and combines"):
+            reduce_kernels().key_for(call)
+
+
 def test_every_kernel_type_is_registered() -> None:
     """The registered keys and kernel types, as ops and users name them."""
     assert dict(REDUCE_KERNELS) == {"reduce": ReduceKernel, "reduce_cpu": ReduceCPUKernel}
@@ -252,7 +262,8 @@ class Launches:
 
         def run(x: Tensor, y: Tensor) -> None:
             self.given.append((x, y))
-            y.zero_().select(1, 0).copy_(x.double().sum((1, 2) if rows else 1))
+            total = x.double().sum((1, 2) if rows else 1)
+            y.zero_().select(1, 0).copy_(total if rows else total[..., : y.shape[-1]])
 
         return run
 
@@ -307,6 +318,31 @@ def test_booleans_are_launched_as_bytes(monkeypatch: pytest.MonkeyPatch) -> None
     assert launches.given[0][0].dtype is torch.uint8
 
 
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], ids=str)
+@pytest.mark.parametrize(
+    ("shape", "axes"), [((6, 64), (1,)), ((6, 64), (0,)), ((3, 7), (1,)), ((3, 7), (0,)), ((), ())]
+)
+def test_complex_elements_are_launched_as_bits(
+    dtype: torch.dtype, shape: tuple[int, ...], axes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program gets the bits of complex elements, no copy of them, in whole accesses where the length has those."""
+    launches = Launches(monkeypatch)
+    kernel = ReduceKernel(replace(cuda_call(dtype, torch.int64), of="nonzero"))
+    x = torch.arange(math.prod(shape)).view(shape).to(dtype)
+
+    for given in (x, x.conj()):
+        assert kernel.forward(given, axes).dtype is torch.int64
+    source, _ = launches.given[0]
+    assert {tensors[0].data_ptr() for tensors in launches.given} == {x.data_ptr()}
+    (program, *_) = launches.programs
+
+    values = source.shape[-1]
+    assert (source.dtype, dict(program.arguments)["vector"]) == (torch.int64, values * 8 // dtype.itemsize)
+    assert source.numel() * 8 == x.numel() * dtype.itemsize
+    assert torch.equal(source.reshape(-1).view(dtype), x.reshape(-1))
+    assert values == 2 or x.numel() % 2
+
+
 def test_no_elements_launch_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call without elements gives the identity without building or launching."""
     launches = Launches(monkeypatch)
@@ -320,14 +356,18 @@ def test_no_elements_launch_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.which("nvcc") is None,
     reason="no nvcc on PATH: install a CUDA toolkit, or pip install tileops-kernels[cuda]",
 )
+@pytest.mark.parametrize("dtype", [torch.float16, torch.complex64, torch.complex128], ids=str)
 @pytest.mark.parametrize("rows", [True, False], ids=["rows", "columns"])
-def test_offsets_are_wide_and_accesses_whole(rows: bool) -> None:
+def test_offsets_are_wide_and_accesses_whole(rows: bool, dtype: torch.dtype) -> None:
     """Offsets are computed in 64 bits and elements read 16 bytes at a time."""
-    kernel = ReduceKernel(cuda_call())
-    settings = row_settings(999, 4096, 8, 132) if rows else column_settings(512, 2048, 8, 132)
+    vector = 16 // dtype.itemsize
+    kernel = ReduceKernel(cuda_call() if vector == 8 else replace(cuda_call(dtype, torch.int64), of="nonzero"))
+    settings = row_settings(999, 4096, vector, 132) if rows else column_settings(512, 2048, vector, 132)
     text = cuda.cross_compile(kernel.program(kernel.first, settings), arch=90)
 
     assert re.search(r"tileops_read_once\(\(&\(x\[.*&\(X\[.*\(int64_t\)blockIdx\.x", text)
+    mask = {8: "", 2: " & (int64_t)9223372034707292159", 1: " & (int64_t)9223372036854775807"}[vector]
+    assert mask in text
     assert "int blockIdx" not in text
 
 

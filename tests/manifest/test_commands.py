@@ -23,6 +23,22 @@ def test_show_prints_the_type(capsys: pytest.CaptureFixture[str]) -> None:
     assert "llama-8b-prefill-float16: x float16 [2048, 4096], weight float16 [4096]: 0.034 GFLOP, 33.563 MB" in printed
 
 
+def test_show_prints_what_a_composite_may_be_given(capsys: pytest.CaptureFixture[str]) -> None:
+    """Constructor arguments beyond the entry stand with type, default and the docstring's words."""
+    assert main(["show", "FusedMoEFwdOp"]) == 0
+    assert (
+        "  may be given prepare_finalize: PrepareFinalize | None = None, how tokens reach the experts\n"
+        "  may be given experts: Experts | None = None, what computes the experts in place of `FusedMoEExpertsFwdOp`\n"
+        "  may be given num_experts: int | None = None, E, where it is known\n"
+    ) in capsys.readouterr().out
+    assert main(["show", "FusedMoESharedExpertFwdOp"]) == 0
+    assert (
+        "  may be given num_experts: int | None = None, the number of all experts, where it is known\n"
+    ) in capsys.readouterr().out
+    assert main(["show", "RMSNormFwdOp"]) == 0
+    assert "may be given" not in capsys.readouterr().out
+
+
 def test_show_refuses_an_unknown_name(capsys: pytest.CaptureFixture[str]) -> None:
     """`show` of a misspelled name returns 1 and suggests the nearest."""
     assert main(["show", "RMSNromFwdOp"]) == 1

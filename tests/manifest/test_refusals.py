@@ -83,16 +83,16 @@ REFUSED: list[tuple[Callable[[], object], type[SignatureError], str]] = [
         lambda: call("ArgmaxFwdOp", FULL(3, 0), dim=1),
         RuleError,
         (
-            "ArgmaxFwdOp: S: expected len(S) == 0 or (S[dim.value] >= 1 if present(dim) else prod(S) >= 1), "
-            "received S=(3, 0), dim=1; change what it reads so that it holds"
+            "ArgmaxFwdOp: dim: expected len(S) == 0 or (S[dim.value] >= 1 if present(dim) else prod(S) >= 1), "
+            "received S=(3, 0) (the shape of x), dim=1; change what it reads so that it holds"
         ),
     ),
     (
         lambda: construct("MaxPool2dFwdOp", kernel_size=3, padding=2),
         ParameterError,
         (
-            "MaxPool2dFwdOp: k_h: expected 0 <= p_h <= k_h // 2 and 0 <= p_w <= k_w // 2, "
-            "received k_h=3, k_w=3, p_h=2, p_w=2; pass k_h for which it holds"
+            "MaxPool2dFwdOp: kernel_size: expected 0 <= p_h <= k_h // 2, "
+            "received k_h=3, p_h=2, kernel_size=3, padding=2; pass kernel_size for which it holds"
         ),
     ),
     (
@@ -106,10 +106,7 @@ REFUSED: list[tuple[Callable[[], object], type[SignatureError], str]] = [
     (
         lambda: call("MaxPool2dFwdOp", FULL(1, 1, 5, 5), kernel_size=9),
         RuleError,
-        (
-            "MaxPool2dFwdOp: H_out: expected H_out >= 1 and W_out >= 1, received H_out=0, W_out=0; "
-            "change what it reads so that it holds"
-        ),
+        ("MaxPool2dFwdOp: H_out: expected H_out >= 1, received H_out=0; change what it reads so that it holds"),
     ),
     (
         lambda: call("MeanPoolingFwdOp", FULL(1, 64, 2, 8), OFFSETS, chunk_size=32),
@@ -132,12 +129,15 @@ REFUSED: list[tuple[Callable[[], object], type[SignatureError], str]] = [
     (
         lambda: call("ReluFwdOp", FULL(1, 5).expand(3, 5), inplace=True),
         LayoutError,
-        "ReluFwdOp: input: expected memory of its own for each element, received strides [0, 1]; pass input.clone()",
+        (
+            "ReluFwdOp: input: expected memory of its own for each element, received strides [0, 1]; "
+            "assign input = input.clone() before the call, which writes it"
+        ),
     ),
     (
         lambda: construct("AlibiFwdOp", seq_len=-4, num_heads=2),
         ParameterError,
-        "AlibiFwdOp: seq_len: expected seq_len >= 0, received seq_len=-4; pass seq_len for which it holds",
+        "AlibiFwdOp: seq_len: expected at least 0, received -4; pass seq_len of at least 0",
     ),
     (
         lambda: construct("AlibiFwdOp", seq_len=4, num_heads=2, device="nowhere"),
@@ -187,16 +187,16 @@ REFUSED: list[tuple[Callable[[], object], type[SignatureError], str]] = [
         lambda: call("AddFwdOp", whole(3), whole(3), alpha=0.5),
         RuleError,
         (
-            "AddFwdOp: T: expected category(alpha) in ('int', category(T)), received T=int32, alpha=0.5; "
-            "change what it reads so that it holds"
+            "AddFwdOp: alpha: expected category(alpha) in ('int', category(T)), received T=int32 (the dtype of input), "
+            "alpha=0.5; change what it reads so that it holds"
         ),
     ),
     (
         lambda: call("AddFwdOp", half(3), half(3), alpha=1e9),
         RuleError,
         (
-            "AddFwdOp: T: expected representable(alpha, T), received T=float16, alpha=1000000000.0; "
-            "change what it reads so that it holds"
+            "AddFwdOp: alpha: expected a number that float16 holds, received 1000000000.0; "
+            "pass a number that float16 holds"
         ),
     ),
     (
@@ -209,13 +209,16 @@ REFUSED: list[tuple[Callable[[], object], type[SignatureError], str]] = [
         DTypeError,
         (
             "MoEGroupedGemmFwdOp: out: expected dtype float16 (coalesce_dtype(out_dtype, T)), received float32; "
-            "convert out with .to(torch.float16)"
+            "allocate out = torch.empty_like(out, dtype=torch.float16) before the call, which writes it"
         ),
     ),
     (
         lambda: call("MoEGroupedGemmFwdOp", half(8, 8), half(2, 6, 8), whole(8), out=half(6, 8).t(), layout=ALIGNED),
         LayoutError,
-        "MoEGroupedGemmFwdOp: out: expected a contiguous tensor, received strides [1, 8]; pass a contiguous one",
+        (
+            "MoEGroupedGemmFwdOp: out: expected a contiguous tensor, received strides [1, 8]; allocate out = "
+            "torch.empty_like(out, memory_format=torch.contiguous_format) before the call, which writes it"
+        ),
     ),
     (
         lambda: call(
@@ -252,7 +255,7 @@ REFUSED: list[tuple[Callable[[], object], type[SignatureError], str]] = [
         lambda: call("BatchNormFwdOp", half(4, 3, 5)),
         RuleError,
         (
-            "BatchNormFwdOp: running_mean: expected training or present(running_mean), received training=False, "
+            "BatchNormFwdOp: training: expected training or present(running_mean), received training=False, "
             "running_mean not passed; change what it reads so that it holds"
         ),
     ),
@@ -260,8 +263,8 @@ REFUSED: list[tuple[Callable[[], object], type[SignatureError], str]] = [
         lambda: call("BatchNormFwdOp", half(1, 3, 1), training=True),
         RuleError,
         (
-            "BatchNormFwdOp: B: expected not training or B * prod(L) != 1, received B=1, L=(1,); "
-            "change what it reads so that it holds"
+            "BatchNormFwdOp: B: expected not training or B * prod(L) != 1, received B=1 (axis 0 of x), "
+            "L=(1,) (axes of x); change what it reads so that it holds"
         ),
     ),
     (

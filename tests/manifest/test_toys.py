@@ -129,7 +129,8 @@ def test_a_written_tensor_that_is_not_read() -> None:
     with pytest.raises(LayoutError) as caught:
         called(plan, torch.empty(3, 2).t(), torch.empty(2, 3))
     assert str(caught.value) == (
-        "ToyFwdOp: y: expected a contiguous tensor, received strides [1, 2]; pass y.contiguous()"
+        "ToyFwdOp: y: expected a contiguous tensor, received strides [1, 2]; allocate y = "
+        "torch.empty_like(y, memory_format=torch.contiguous_format) before the call, which writes it"
     )
     assert plan.metadata_key(torch.empty(2, 3), torch.empty(2, 3)) != plan.metadata_key(
         torch.empty(3, 2).t(), torch.empty(2, 3)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import pickle
+from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 import pytest
@@ -10,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tileops.errors import LayoutError, ParameterError, ShapeError
-from tileops.moe import FusedMoEExpertsFwdOp
+from tileops.moe import FusedMoEExpertsFwdOp, FusedMoEFwdOp, FusedMoESharedExpertFwdOp, IndexedExpertMLPFwdOp
 from tileops_testing.graphs import RecordingBackend
 from tileops_testing.inputs import TensorInput
 from tileops_testing.numerics import assert_close, assert_identical
@@ -240,3 +243,24 @@ def test_the_number_of_experts_is_a_count() -> None:
     """What is none is refused at construction."""
     with pytest.raises(ParameterError, match="FusedMoEExpertsFwdOp: num_experts: expected a positive multiple of 1"):
         FusedMoEExpertsFwdOp(num_experts=-1)
+
+
+@pytest.mark.parametrize("factor", [1e39, -1e39, math.inf, -math.inf, math.nan])
+@pytest.mark.parametrize(
+    "make",
+    [
+        partial(FusedMoEFwdOp, 2, "softmax", False),
+        partial(FusedMoESharedExpertFwdOp, 2, "softmax", False),
+        FusedMoEExpertsFwdOp,
+        IndexedExpertMLPFwdOp,
+    ],
+)
+def test_factors_without_float32_are_refused(make: Callable[[float], object], factor: float) -> None:
+    """A token without experts is zero times the factor, which is NaN for one that is infinite in float32."""
+    expected = "a number that float32 holds" if math.isfinite(factor) else "a finite number"
+    with pytest.raises(ParameterError) as failure:
+        make(factor)
+    assert str(failure.value).partition(": ")[2] == (
+        f"routed_scaling_factor: expected {expected}, received {factor}; pass {expected}"
+    )
+    make(3.4e38)

@@ -145,7 +145,20 @@ def test_ranks_hold_parts_of_the_shared_expert(size: int, tileops_device: torch.
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: FusedMoESharedExpertFwdOp(2, tp_size=2, tp_rank=2), "tp_rank"),
+        (
+            lambda: FusedMoESharedExpertFwdOp(2, tp_size=2, tp_rank=2),
+            "FusedMoESharedExpertFwdOp: tp_rank: expected 0 to 1 for tp_size=2, received 2; pass tp_rank of 0 to 1",
+        ),
+        (lambda: FusedMoEFwdOp(0), "FusedMoEFwdOp: top_k: expected at least 1, received 0; pass top_k of at least 1"),
+        (lambda: FusedMoESharedExpertFwdOp(-1), "FusedMoESharedExpertFwdOp: top_k: expected at least 1, received -1"),
+        (
+            lambda: FusedMoEFwdOp(5, num_experts=4),
+            ("FusedMoEFwdOp: top_k: expected at most 4, the experts of num_experts, received 5; pass top_k of 1 to 4"),
+        ),
+        (
+            lambda: FusedMoEFwdOp(5, prepare_finalize=LocalPrepareFinalize(num_experts=4)),
+            "FusedMoEFwdOp: top_k: expected at most 4, the experts of prepare_finalize, received 5; ",
+        ),
         (lambda: FusedMoEFwdOp(2, ep_size=0), "ep_size: expected 1, which prepare_finalize decides, received 0"),
         (
             lambda: FusedMoEFwdOp(2, ep_size=2),
@@ -186,7 +199,7 @@ def test_wrong_calls_are_refused_before_any_stage_runs(tileops_device: torch.dev
         FusedMoESharedExpertFwdOp(2, activation="gelu_and_mul")(
             x, logits, gate_up, down, None, *shared_weights(64, 48, tileops_device)
         )
-    with pytest.raises(RuleError, match=r"1 <= top_k <= E"):
+    with pytest.raises(RuleError, match=r"top_k: expected at most 6 for E=6 \(axis 1 of gating_output\), received 7"):
         FusedMoEFwdOp(7)(x, logits, gate_up, down)
     assert list(op.iter_kernels()) == []
     assert op.serving_target is None

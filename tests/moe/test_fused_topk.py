@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tests.moe.by_hand import TOKENS
-from tileops.errors import DTypeError, ParameterError, RuleError, ShapeError
+from tileops.errors import DTypeError, ParameterError, ParameterTypeError, RuleError, ShapeError
 from tileops.moe import FusedTopKFwdOp
 from tileops_testing.inputs import TensorInput, poisoned_allocations
 
@@ -158,17 +158,42 @@ def test_chooses_as_torch_does(tileops_device: torch.device) -> None:
     assert torch.allclose(weights, values, rtol=1e-5)
 
 
-@pytest.mark.parametrize("top_k", [0, 5])
-def test_refuses_more_choices_than_experts(top_k: int) -> None:
-    """There is a choice at least, and an expert for each."""
-    with pytest.raises((ParameterError, RuleError), match=r"FusedTopKFwdOp.*1 <= top_k <= E"):
-        FusedTopKFwdOp(top_k)(torch.ones(3, 4))
+@pytest.mark.parametrize("top_k", [0, -1])
+def test_refuses_no_choice(top_k: int) -> None:
+    """There is a choice at least: construction says so."""
+    with pytest.raises(ParameterError) as failure:
+        FusedTopKFwdOp(top_k)
+    assert str(failure.value) == (
+        f"FusedTopKFwdOp: top_k: expected at least 1, received {top_k}; pass top_k of at least 1"
+    )
+
+
+@pytest.mark.parametrize("top_k", [True, 2.0, None])
+def test_refuses_what_is_no_number_of_choices(top_k: object) -> None:
+    """A truth and a fraction count nothing."""
+    with pytest.raises(ParameterTypeError) as failure:
+        FusedTopKFwdOp(top_k)  # type: ignore[arg-type]
+    assert str(failure.value) == f"FusedTopKFwdOp: top_k: expected int, received {top_k}; pass top_k as int"
+
+
+def test_refuses_more_choices_than_experts() -> None:
+    """There is an expert for each choice; the error says where their number comes from."""
+    with pytest.raises(RuleError) as failure:
+        FusedTopKFwdOp(5)(torch.ones(3, 4))
+    assert str(failure.value) == (
+        "FusedTopKFwdOp: top_k: expected at most 4 for E=4 (axis 1 of gating_output), received 5; "
+        "pass top_k of at most 4"
+    )
 
 
 def test_refuses_a_bias_of_a_softmax() -> None:
     """A bias belongs to sigmoid scores."""
-    with pytest.raises(RuleError, match=r"FusedTopKFwdOp.*not present\(correction_bias\) or scoring_func == 'sigmoid'"):
+    with pytest.raises(RuleError) as failure:
         FusedTopKFwdOp(2)(torch.ones(3, 4), torch.zeros(4))
+    assert str(failure.value) == (
+        "FusedTopKFwdOp: scoring_func: expected 'sigmoid' with correction_bias, received 'softmax'; "
+        "pass 'sigmoid', or leave correction_bias out"
+    )
 
 
 def test_refuses_other_arguments() -> None:

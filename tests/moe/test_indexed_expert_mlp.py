@@ -204,8 +204,12 @@ def test_refuses_what_does_not_fit() -> None:
         op(output, x, w_gate_up, w_down.half(), weights, ids)
     with pytest.raises(DeviceError, match="topk_ids: expected device cpu, as output has, received device meta"):
         op(output, x, w_gate_up, w_down, weights, ids.to("meta"))
-    with pytest.raises(LayoutError, match=r"output: expected a contiguous tensor, received strides \[1, 2\]"):
+    mend = r"; allocate output = torch.empty_like\(output, {}\) before the call, which writes it$"
+    layout = r"output: expected a contiguous tensor, received strides \[1, 2\]"
+    with pytest.raises(LayoutError, match=layout + mend.format("memory_format=torch.contiguous_format")):
         op(torch.empty(40, 2, dtype=torch.bfloat16).t(), x, w_gate_up, w_down, weights, ids)
+    with pytest.raises(DTypeError, match="output: expected dtype .*received float32" + mend.format("dtype=torch.*16")):
+        op(output.float(), x, w_gate_up, w_down, weights, ids)
     with pytest.raises(ParameterTypeError, match="routed_scaling_factor"):
         IndexedExpertMLPFwdOp("2")  # type: ignore[arg-type]
     assert list(op.iter_kernels()) == []

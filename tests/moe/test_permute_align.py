@@ -81,9 +81,9 @@ def test_equal_calls_give_equal_results(tileops_device: torch.device) -> None:
 
 def test_refuses_no_experts_and_no_rows() -> None:
     """There is an expert and a row of a block at least."""
-    with pytest.raises(ParameterError, match=r"MoEPermuteAlignFwdOp: num_experts: .* num_experts >= 1"):
+    with pytest.raises(ParameterError, match=r"MoEPermuteAlignFwdOp: num_experts: expected at least 1, received 0"):
         MoEPermuteAlignFwdOp(0)
-    with pytest.raises(ParameterError, match=r"MoEPermuteAlignFwdOp: block_size: .* block_size >= 1"):
+    with pytest.raises(ParameterError, match=r"MoEPermuteAlignFwdOp: block_size: expected at least 1, received 0"):
         MoEPermuteAlignFwdOp(4, 0)
 
 

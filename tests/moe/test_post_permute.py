@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tests.moe.by_hand import TOKENS, distinct_ids, wild_ids
-from tileops.errors import DTypeError, LayoutError, ParameterTypeError, ShapeError
+from tileops.errors import DTypeError, LayoutError, ParameterError, ParameterTypeError, ShapeError
 from tileops.moe import (
     ContiguousLayout,
     ContiguousMetadata,
@@ -186,3 +186,14 @@ def test_refuses_what_is_no_epilogue() -> None:
             ParameterTypeError, match=r"MoEPostPermuteFwdOp: epilogue: expected RoutingEpilogue \| None"
         ):
             MoEPostPermuteFwdOp(ENDS, epilogue)
+
+
+@pytest.mark.parametrize("scale", [1e39, math.inf, math.nan])
+def test_refuses_a_scale_without_float32(scale: float) -> None:
+    """A token without experts is zero times the scale."""
+    expected = "a number that float32 holds" if math.isfinite(scale) else "a finite number"
+    with pytest.raises(ParameterError) as failure:
+        MoEPostPermuteFwdOp(ENDS, RoutingEpilogue(scale=scale))
+    assert str(failure.value) == (
+        f"MoEPostPermuteFwdOp: epilogue: expected {expected} as scale of routing, received {scale}; pass {expected}"
+    )

@@ -150,7 +150,7 @@ def test_inference_needs_running_statistics(tileops_device: torch.device) -> Non
     with pytest.raises(RuleError) as failure:
         BatchNormFwdOp()(torch.ones(2, 3, device=tileops_device))
     assert str(failure.value) == (
-        "BatchNormFwdOp: running_mean: expected training or present(running_mean), received training=False, "
+        "BatchNormFwdOp: training: expected training or present(running_mean), received training=False, "
         "running_mean not passed; change what it reads so that it holds"
     )
 
@@ -161,7 +161,8 @@ def test_training_on_one_value_is_refused(shape: tuple[int, ...], tileops_device
     with pytest.raises(RuleError) as failure:
         BatchNormFwdOp(training=True)(torch.ones(shape, device=tileops_device))
     assert str(failure.value) == (
-        f"BatchNormFwdOp: B: expected not training or B * prod(L) != 1, received B=1, L={shape[2:]}; "
+        f"BatchNormFwdOp: B: expected not training or B * prod(L) != 1, received B=1 (axis 0 of x), "
+        f"L={shape[2:]} (axes of x); "
         "change what it reads so that it holds"
     )
 
@@ -194,6 +195,17 @@ def test_half_precision_affine_is_refused(tileops_device: torch.device) -> None:
     assert str(failure.value) == (
         "BatchNormFwdOp: weight: expected dtype float32, received float16; convert weight with .to(torch.float32)"
     )
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_half_precision_statistics_are_refused(training: bool, tileops_device: torch.device) -> None:
+    """In training the statistics are written, so that a converted copy has to take their place."""
+    x = torch.ones(2, 3, dtype=torch.float16, device=tileops_device)
+    with pytest.raises(DTypeError) as failure:
+        BatchNormFwdOp(training=training)(x, torch.zeros_like(x[0]), x[0].float())
+    converted = "running_mean.to(torch.float32) before the call, which writes it"
+    mend = f"assign running_mean = {converted}" if training else "convert running_mean with .to(torch.float32)"
+    assert str(failure.value) == (f"BatchNormFwdOp: running_mean: expected dtype float32, received float16; {mend}")
 
 
 @pytest.mark.parametrize("shape", [(3,), ()], ids=str)

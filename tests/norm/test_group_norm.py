@@ -226,8 +226,7 @@ def test_num_groups_below_one_is_refused(groups: int) -> None:
     with pytest.raises(ParameterError) as failure:
         GroupNormFwdOp(groups)
     assert str(failure.value) == (
-        f"GroupNormFwdOp: num_groups: expected num_groups >= 1, received num_groups={groups}; "
-        "pass num_groups for which it holds"
+        f"GroupNormFwdOp: num_groups: expected at least 1, received {groups}; pass num_groups of at least 1"
     )
 
 
@@ -237,8 +236,7 @@ def test_channels_that_make_no_groups_are_refused(tileops_device: torch.device) 
     with pytest.raises(RuleError) as failure:
         GroupNormFwdOp(4)(torch.ones(2, 6, 3, device=tileops_device))
     assert str(failure.value) == (
-        "GroupNormFwdOp: C: expected C % num_groups == 0, received C=6, num_groups=4; "
-        "change what it reads so that it holds"
+        "GroupNormFwdOp: num_groups: expected a divisor of 6 for C=6 (axis 1 of x), received 4; pass a divisor of 6"
     )
 
 
@@ -249,7 +247,8 @@ def test_groups_of_one_value_are_refused(shape: tuple[int, ...], tileops_device:
     with pytest.raises(RuleError) as failure:
         GroupNormFwdOp(4)(torch.ones(shape, device=tileops_device))
     assert str(failure.value) == (
-        f"GroupNormFwdOp: C: expected C // num_groups * prod(L) != 1, received C=4, L={shape[2:]}, num_groups=4; "
+        "GroupNormFwdOp: num_groups: expected C // num_groups * prod(L) != 1, received C=4 (axis 1 of x), "
+        f"L={shape[2:]} (axes of x), num_groups=4; "
         "change what it reads so that it holds"
     )
 
@@ -261,7 +260,7 @@ def test_maps_of_one_value_are_refused(shape: tuple[int, ...], tileops_device: t
     with pytest.raises(RuleError) as failure:
         InstanceNormFwdOp()(torch.ones(shape, device=tileops_device))
     assert str(failure.value) == (
-        f"InstanceNormFwdOp: L: expected not use_input_stats or prod(L) != 1, received L={shape[2:]}; "
+        f"InstanceNormFwdOp: L: expected not use_input_stats or prod(L) != 1, received L={shape[2:]} (axes of x); "
         "change what it reads so that it holds"
     )
 
@@ -272,7 +271,7 @@ def test_running_statistics_are_needed(tileops_device: torch.device) -> None:
     with pytest.raises(RuleError) as failure:
         InstanceNormFwdOp(use_input_stats=False)(torch.ones(2, 3, 4, device=tileops_device))
     assert str(failure.value) == (
-        "InstanceNormFwdOp: running_mean: expected use_input_stats or present(running_mean), "
+        "InstanceNormFwdOp: use_input_stats: expected use_input_stats or present(running_mean), "
         "received use_input_stats=False, running_mean not passed; change what it reads so that it holds"
     )
 

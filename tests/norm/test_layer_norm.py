@@ -167,7 +167,7 @@ def test_parameters_are_refused() -> None:
     with pytest.raises(ParameterTypeError) as absent:
         LayerNormFwdOp((8,), eps=None)  # type: ignore[arg-type]
     assert str(empty.value) == (
-        "LayerNormFwdOp: normalized_shape: expected len(normalized_shape) >= 1, received normalized_shape=(); "
-        "pass normalized_shape for which it holds"
+        "LayerNormFwdOp: normalized_shape: expected at least 1 element, received (); "
+        "pass normalized_shape of at least 1 element"
     )
     assert str(absent.value) == "LayerNormFwdOp: eps: expected float, received None; pass eps as float"

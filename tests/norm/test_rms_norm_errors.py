@@ -160,8 +160,8 @@ def test_empty_normalized_shape() -> None:
     with pytest.raises(ParameterError) as failure:
         RMSNormFwdOp(())
     assert str(failure.value) == (
-        "RMSNormFwdOp: normalized_shape: expected len(normalized_shape) >= 1, received normalized_shape=(); "
-        "pass normalized_shape for which it holds"
+        "RMSNormFwdOp: normalized_shape: expected at least 1 element, received (); "
+        "pass normalized_shape of at least 1 element"
     )
 
 

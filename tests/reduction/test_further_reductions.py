@@ -13,7 +13,7 @@ from torch import Tensor
 from tileops.errors import ArgumentError, DTypeError, ParameterError, RuleError, SignatureError
 from tileops.op.base import Op
 from tileops.reduction import AllFwdOp, AmaxFwdOp, AminFwdOp, AnyFwdOp, CountNonzeroFwdOp, MeanFwdOp, VectorNormFwdOp
-from tileops_testing.inputs import LAYOUTS, Layout, TensorInput, poisoned_allocations
+from tileops_testing.inputs import LAYOUTS, Layout, TensorInput, lay_out, poisoned_allocations
 from tileops_testing.numerics import assert_close, assert_identical
 from tileops_testing.references.reduction import mean_fwd, vector_norm_fwd
 
@@ -22,6 +22,7 @@ pytestmark = pytest.mark.op(
 )
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32)
+COMPLEXES = (torch.complex64, torch.complex128)
 EXTREMES: Mapping[str, tuple[Callable[..., Op], Callable[..., Tensor]]] = {
     "amax": (AmaxFwdOp, torch.amax),
     "amin": (AminFwdOp, torch.amin),
@@ -48,6 +49,14 @@ def sparse(*shape: int, dtype: torch.dtype, device: torch.device, layout: Layout
     if x.dim() > 1 and x.shape[0] > 2:
         x[0], x[1] = 0, 1
     return x
+
+
+def sparse_complex(*shape: int, dtype: torch.dtype, device: torch.device, layout: Layout = "contiguous") -> Tensor:
+    """A tensor as `sparse` gives, of whose elements some have a real part alone and some an imaginary one alone."""
+    real, imaginary = (sparse(*shape, dtype=torch.float32, device=device) for _ in range(2))
+    if shape and shape[-1] > 1:
+        imaginary = imaginary.roll(1, -1)
+    return lay_out(torch.complex(real, imaginary).to(dtype), layout)
 
 
 def call(op: Op, x: Tensor) -> Tensor:
@@ -122,6 +131,36 @@ def test_counts_are_exact(
         assert_identical(call(cls(dim), x), function(x, dim))
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", COMPLEXES, ids=str)
+@pytest.mark.parametrize("name", COUNTS)
+def test_counts_of_complex_elements(
+    name: str, dtype: torch.dtype, layout: Layout, tileops_device: torch.device
+) -> None:
+    """A complex element is zero where both of its parts are: torch's results for every axis, length and layout."""
+    cls, function = COUNTS[name]
+    for shape in ((7, 33), (5, 8193), (300, 17, 3), (3, 4, 5), (4, 0), (1 << 16,), ()):
+        x = sparse_complex(*shape, dtype=dtype, device=tileops_device, layout=layout)
+        for dim in (None, *range(len(shape)), [0, -1] if len(shape) > 1 else [0], []):
+            expected = function(x, dim=dim)
+            for given in (x, x.conj()):
+                assert_identical(call(cls(dim), given), expected, what=f"{shape} {dim}")
+
+
+@pytest.mark.parametrize("dtype", COMPLEXES, ids=str)
+def test_parts_of_complex_elements(dtype: torch.dtype, tileops_device: torch.device) -> None:
+    """NaN, infinities and denormal numbers in either part are not zero; zeros of any signs are."""
+    facts = torch.finfo(dtype)
+    parts = (math.nan, math.inf, -math.inf, facts.smallest_normal * facts.eps, -1.0)
+    elements = [complex(*pair) for part in parts for pair in ((part, 0.0), (-0.0, part), (part, part))]
+    zeros = [complex(first, second) for first in (0.0, -0.0) for second in (0.0, -0.0)]
+    x = torch.tensor(elements, dtype=dtype, device=tileops_device)
+    y = torch.tensor(zeros, dtype=dtype, device=tileops_device)
+    assert call(AnyFwdOp([]), torch.cat((x, y))).tolist() == [True] * len(elements) + [False] * len(zeros)
+    assert call(CountNonzeroFwdOp(), torch.cat((y, x))).item() == len(elements)
+    assert (call(AllFwdOp(), x).item(), call(AnyFwdOp(), y).item()) == (True, False)
+
+
 @pytest.mark.parametrize("shape", [(7, 33), (3, 300), (5, 8193), (300, 17, 3), (1 << 16,)], ids=str)
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_means(dtype: torch.dtype, shape: Sequence[int], tileops_device: torch.device) -> None:
@@ -143,8 +182,8 @@ def test_dtype_of_a_mean(tileops_device: torch.device) -> None:
     with pytest.raises(RuleError) as failure:
         MeanFwdOp()(x)
     assert str(failure.value) == (
-        "MeanFwdOp: T: expected present(dtype) or category(T) == 'float', received T=int64, dtype=None; "
-        "change what it reads so that it holds"
+        "MeanFwdOp: dtype: expected present(dtype) or category(T) == 'float', received T=int64 (the dtype of x), "
+        "dtype=None; change what it reads so that it holds"
     )
 
 
@@ -206,9 +245,9 @@ def test_the_extreme_of_nothing_is_refused(tileops_device: torch.device) -> None
     with pytest.raises(RuleError) as failure:
         AmaxFwdOp(1)(empty)
     assert str(failure.value) == (
-        "AmaxFwdOp: S: expected sum(1 if extent == 0 else 0 for extent in S) == "
-        "sum(1 if extent == 0 else 0 for extent in reduced(S, dim, True, 'full')), received S=(2, 0), dim=1; "
-        "change what it reads so that it holds"
+        "AmaxFwdOp: dim: expected sum(1 if extent == 0 else 0 for extent in S) == "
+        "sum(1 if extent == 0 else 0 for extent in reduced(S, dim, True, 'full')), received S=(2, 0) (the shape of x), "
+        "dim=1; change what it reads so that it holds"
     )
     assert call(AmaxFwdOp(0), empty).shape == (0,)
 
@@ -249,14 +288,12 @@ def test_norms_that_are_refused(tileops_device: torch.device) -> None:
     """An order that is none of the three is refused at construction, a narrower dtype by the call."""
     with pytest.raises(ParameterError) as refused:
         VectorNormFwdOp(3)
-    assert str(refused.value) == (
-        "VectorNormFwdOp: ord: expected ord == 1 or ord == 2 or ord == inf, received ord=3; pass ord for which it holds"
-    )
+    assert str(refused.value) == ("VectorNormFwdOp: ord: expected 1, 2 or inf, received 3; pass one of these")
     with pytest.raises(RuleError) as failure:
         VectorNormFwdOp(dtype=torch.float16)(torch.ones(2, device=tileops_device))
     assert str(failure.value) == (
-        "VectorNormFwdOp: T: expected not present(dtype) or dtype.value == T or dtype.value == float32, "
-        "received T=float32, dtype=float16; change what it reads so that it holds"
+        "VectorNormFwdOp: dtype: expected not present(dtype) or dtype.value == T or dtype.value == float32, "
+        "received T=float32 (the dtype of x), dtype=float16; change what it reads so that it holds"
     )
 
 

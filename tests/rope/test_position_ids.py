@@ -195,24 +195,25 @@ def test_any_positive_base(base: float, tileops_device: torch.device) -> None:
 @pytest.mark.parametrize(
     ("parameters", "rule"),
     [
-        ({"max_position": 0}, "1 <= max_position <= 2147483648"),
-        ({"max_position": FAR + 1}, "1 <= max_position <= 2147483648"),
-        ({"max_position": 8, "base": 0.0}, "base > 0"),
-        ({"max_position": 8, "base": math.nan}, "base > 0"),
+        ({"max_position": 0}, "max_position: expected 1 to 2147483648"),
+        ({"max_position": FAR + 1}, "max_position: expected 1 to 2147483648"),
+        ({"max_position": 8, "base": 0.0}, "base: expected more than 0"),
+        ({"max_position": 8, "base": math.nan}, "base: expected more than 0"),
     ],
     ids=str,
 )
 def test_parameters_are_refused(parameters: dict[str, float], rule: str) -> None:
     """A bound outside 1 to 2 ** 31, or a base without real powers, is refused at construction, naming the rule."""
-    with pytest.raises(ParameterError, match=rf"^RoPENeoxPositionIdsFwdOp: .*expected {rule}"):
+    with pytest.raises(ParameterError, match=rf"^RoPENeoxPositionIdsFwdOp: {rule}, received"):
         RoPENeoxPositionIdsFwdOp(**parameters)  # type: ignore[arg-type]
 
 
 def test_wrong_calls_are_refused(tileops_device: torch.device) -> None:
     """Odd, negative and too wide rotated parts, other shapes and foreign dtypes are refused with their own errors."""
     x, ids = torch.ones(3, 2, 6, device=tileops_device), torch.zeros(3, dtype=torch.int64, device=tileops_device)
-    for rotary_dim in (3, 8, -2):
-        with pytest.raises((RuleError, ParameterError), match=r"^RoPENeoxPositionIdsFwdOp: .*rotated % 2 == 0"):
+    for rotary_dim, rule in ((3, "rotated % 2 == 0"), (8, "0 <= rotated <= D"), (-2, "0 <= rotated <= D")):
+        message = rf"^RoPENeoxPositionIdsFwdOp: rotary_dim: expected {rule}, received .*rotary_dim={rotary_dim}"
+        with pytest.raises((RuleError, ParameterError), match=message):
             RoPENeoxPositionIdsFwdOp(8, rotary_dim=rotary_dim)(x, ids)
     op = RoPENeoxPositionIdsFwdOp(8)
     with pytest.raises(RuleError, match=r"^RoPENeoxPositionIdsFwdOp: .*rotated % 2 == 0"):

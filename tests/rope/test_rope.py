@@ -222,7 +222,7 @@ def test_a_context_of_one_cannot_be_extended() -> None:
 @pytest.mark.parametrize("base", [0.0, -1.0, math.nan])
 def test_a_base_that_is_not_positive_is_refused(base: float) -> None:
     """Powers of the base must be real: refused at construction, naming the rule."""
-    with pytest.raises(ParameterError, match=r"^RoPEFwdOp: base: expected base > 0, received base="):
+    with pytest.raises(ParameterError, match=r"^RoPEFwdOp: base: expected more than 0, received "):
         RoPEFwdOp(base=base)
 
 

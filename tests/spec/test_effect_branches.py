@@ -219,10 +219,15 @@ def test_writing_memory_that_elements_share_is_refused() -> None:
     with pytest.raises(LayoutError) as caught:
         NegateFwdOp(inplace=True)(x)
     assert str(caught.value) == (
-        "NegateFwdOp: x: expected memory of its own for each element, received strides [0, 1]; pass x.clone()"
+        "NegateFwdOp: x: expected memory of its own for each element, received strides [0, 1]; "
+        "assign x = x.clone() before the call, which writes it"
     )
-    with pytest.raises(LayoutError, match="IntoFwdOp: out: expected memory of its own"):
+    with pytest.raises(LayoutError) as caught:
         IntoFwdOp()(ones(2, 3), out=x)
+    assert str(caught.value) == (
+        "IntoFwdOp: out: expected memory of its own for each element, received strides [0, 1]; allocate out = "
+        "torch.empty_like(out, memory_format=torch.contiguous_format) before the call, which writes it"
+    )
     assert (x.sum().item(), Hooks.runs) == (0.0, [])
 
 
@@ -231,7 +236,8 @@ def test_a_declared_layout_is_required() -> None:
     with pytest.raises(LayoutError) as caught:
         CentreFwdOp(training=True)(ones(2, 3), torch.zeros(3, 2).t(), torch.tensor(0))
     assert str(caught.value) == (
-        "CentreFwdOp: mean: expected a contiguous tensor, received strides [1, 2]; pass mean.contiguous()"
+        "CentreFwdOp: mean: expected a contiguous tensor, received strides [1, 2]; "
+        "assign mean = mean.contiguous() before the call, which writes it"
     )
 
 

@@ -66,7 +66,7 @@ MISTAKES: dict[str, Mistake] = {
         lambda op: op(ones(2), out=ones(2).half()),
         lambda op: op(ones(2)),
         TypeError,
-        ("IntoFwdOp", "out", "float32", "float16", ".to(torch.float32)"),
+        ("IntoFwdOp", "out", "float32", "float16", "allocate out = torch.empty_like(out, dtype=torch.float32)"),
     ),
     "index on the wrong device": (
         GatherFwdOp,
@@ -87,7 +87,7 @@ MISTAKES: dict[str, Mistake] = {
         lambda op: op(torch.zeros(1).expand(3)),
         lambda op: op(ones(3)),
         RuntimeError,
-        ("NegateFwdOp", "x", "memory of its own", "[0]", "pass x.clone()"),
+        ("NegateFwdOp", "x", "memory of its own", "[0]", "assign x = x.clone() before the call, which writes it"),
     ),
 }
 

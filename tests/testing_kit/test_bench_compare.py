@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +114,10 @@ def test_devices_have_to_agree(tmp_path: Path) -> None:
     [
         (None, "expected a file of results, received FileNotFoundError"),
         ("{", "expected a file of results, received JSONDecodeError"),
-        ("[]", "expected times of calls, received none; name a file that the benchmark wrote without --overhead"),
+        ("[" * 100_000, "expected a file of results, received RecursionError"),
+        ("\udcff", "expected a file of results, received UnicodeDecodeError"),
+        ("[]", r"expected an object with results, received \[\]; name one that the benchmark wrote"),
+        ("{}", "expected times of calls, received none; name a file that the benchmark wrote without --overhead"),
         ('{"results": [{"op": "A", "microseconds": {}}]}', "expected times of calls, received none"),
     ],
 )
@@ -119,9 +125,126 @@ def test_a_file_without_times_is_refused(text: str | None, message: str, tmp_pat
     """A file that is missing, damaged or of another kind is named with what is expected."""
     path = tmp_path / "a.json"
     if text is not None:
-        path.write_text(text)
-    with pytest.raises(ResultsError, match=message):
+        path.write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(ResultsError, match=rf"^compare: {re.escape(str(path))}: {message}") as failure:
         compare_files(path, path)
+    assert "\n" not in str(failure.value)
+
+
+SECONDS = "a finite number above 0"
+AMOUNT = "a finite number of at least 0"
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -1e-6, 0.0, 10**400, "1e-6", True, None, [1]], ids=repr)
+@pytest.mark.parametrize("place", [0, 1], ids=["tileops", "copy"])
+def test_times_that_no_clock_gives_are_refused(place: int, value: object, tmp_path: Path) -> None:
+    """A time of the op or of the copy that is not a finite number above 0 is named with its place."""
+    damaged = result(1e-6, case="b")
+    damaged["measurements"][place]["seconds"] = value
+    path = write(tmp_path, "a.json", result(1e-6), damaged)
+    with pytest.raises(ResultsError) as failure:
+        compare_files(write(tmp_path, "whole.json", result(1e-6)), path)
+    shown = json.dumps(value) if value != 10**400 else f"1{'0' * 59}..."
+    assert str(failure.value) == (
+        f"compare: {path}: results[1].measurements[{place}].seconds: expected {SECONDS}, received {shown}; "
+        "measure again, or take the result out of the file"
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda file: file.update(results={}), "results: expected a list, received {}"),
+        (lambda file: file["results"].append(3), "results[1]: expected an object, received 3"),
+        (
+            lambda file: file["results"].append(result(1e-6)),
+            "results[1]: expected one result of each case, received a ",
+        ),
+        (lambda file: file.pop("device_name"), "device_name: expected a name, received nothing"),
+        (lambda file: file.update(device=3), "device: expected a name, received 3"),
+        (lambda file: file["results"][0].pop("op"), "results[0].op: expected a name, received nothing"),
+        (lambda file: file["results"][0].update(case="a\nb"), 'results[0].case: expected a name, received "a\\nb"'),
+        (lambda file: file["results"][0].update(load=math.nan), f"results[0].load: expected {AMOUNT}, received NaN"),
+        (
+            lambda file: file["results"][0].update(threads=0),
+            "results[0].threads: expected an integer of at least 1, received 0",
+        ),
+        (
+            lambda file: file["results"][0].update(flops=1.5),
+            "results[0].flops: expected an integer of at least 0, received 1.5",
+        ),
+        (
+            lambda file: file["results"].append({"op": "A", "microseconds": {}}),
+            "results[1].case: expected a name, received nothing",
+        ),
+        (
+            lambda file: file["results"][0].update(measurements=None),
+            "results[0].measurements: expected a list, received null",
+        ),
+        (
+            lambda file: file["results"][0]["measurements"].pop(),
+            "results[0].measurements: expected tileops and copy, each name once, received tileops;",
+        ),
+        (
+            lambda file: file["results"][0]["measurements"][1].update(name="tileops"),
+            "results[0].measurements: expected tileops and copy, each name once, received tileops, tileops;",
+        ),
+        (
+            lambda file: file["results"][0]["measurements"][0].update(spread=-0.1),
+            f"results[0].measurements[0].spread: expected {AMOUNT}, received -0.1",
+        ),
+        (
+            lambda file: file["results"][0]["measurements"][1].update(ratio_to_best_peer=math.inf),
+            "results[0].measurements[1].ratio_to_best_peer: expected null or a finite number above 0, received ",
+        ),
+    ],
+)
+def test_damage_is_named_with_its_place(
+    change: Callable[[dict[str, Any]], object], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever of a file is missing or wrong gives one line with the place, and status 2."""
+    whole = write(tmp_path, "whole.json", result(1e-6))
+    damaged = json.loads(whole.read_text())
+    change(damaged)
+    path = tmp_path / "damaged.json"
+    path.write_text(json.dumps(damaged))
+    assert main(["compare", str(whole), str(path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"compare: {path}: {message}")
+    assert line.endswith("; measure again, or take the result out of the file")
+
+
+@pytest.mark.parametrize("threshold", [math.nan, math.inf, -0.01])
+def test_a_threshold_is_a_share(threshold: float, tmp_path: Path) -> None:
+    """A threshold that is negative or not finite would call every case the same, or none."""
+    path = write(tmp_path, "a.json", result(1e-6))
+    with pytest.raises(ResultsError) as failure:
+        compare_files(path, path, threshold)
+    assert str(failure.value) == (
+        f"compare: threshold: expected a finite share of at least 0, received {threshold}; pass one such as 0.03"
+    )
+
+
+def test_times_far_apart_are_compared(tmp_path: Path) -> None:
+    """Two times whose ratio no float holds are still slower and faster than each other."""
+    short, long = (write(tmp_path, f"{seconds}.json", result(seconds)) for seconds in (1e-300, 1e300))
+    (slower,), (faster,) = (compare_files(*pair).changes for pair in ((short, long), (long, short)))
+    assert (slower.outcome(0.0), faster.outcome(0.0)) == ("slower", "faster")
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"results": 3}', '{"results": [3]}', '{"results": [{}]}'])
+def test_resuming_from_a_damaged_file_is_refused(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What `--resume` would keep is not thrown away because it cannot be read: one line, and status 2."""
+    path = tmp_path / "RMSNormFwdOp-cpu.json"
+    path.write_text(text)
+    monkeypatch.setattr("tileops_testing.bench.__main__.circumstances", lambda *_: {})
+    named = ["RMSNormFwdOp", "--device", "cpu", "--case", "no-such-case", "--output", str(tmp_path)]
+    assert main([*named, "--resume"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"bench --resume: {path}: expected ")
+    assert path.read_text() == text
 
 
 def test_the_command_fails_on_a_regression(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

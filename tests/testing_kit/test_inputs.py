@@ -73,6 +73,17 @@ def test_kinds_of_values(values: str, low: float, high: float) -> None:
     assert low < tensor.min() <= tensor.max() <= high
 
 
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], ids=str)
+def test_complex_inputs_have_two_parts(dtype: torch.dtype) -> None:
+    """Both parts of complex elements are drawn, apart from each other, in every layout."""
+    for layout in LAYOUTS:
+        tensor = TensorInput(shape=(4, 6), dtype=dtype, layout=layout).make(0, CPU)
+        assert (tensor.dtype, tensor.shape) == (dtype, (4, 6))
+        assert tensor.real.ne(0).all()
+        assert tensor.imag.ne(0).all()
+        assert tensor.real.ne(tensor.imag).all()
+
+
 def test_allocations_are_poisoned_within_the_block_only() -> None:
     """Inside the block uninitialised memory is NaN; afterwards torch's settings are as before."""
     with poisoned_allocations():

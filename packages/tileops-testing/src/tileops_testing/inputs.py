@@ -73,8 +73,10 @@ def _draw_all(spec: TensorInput, generator: torch.Generator, device: torch.devic
 def _draw(spec: TensorInput, generator: torch.Generator, device: torch.device) -> Tensor:
     if spec.values == "booleans" or spec.dtype is torch.bool:
         return torch.randint(0, 2, spec.shape, generator=generator, device=device).to(torch.bool)
-    if spec.values == "integers" or not spec.dtype.is_floating_point:
+    if spec.values == "integers" or not (spec.dtype.is_floating_point or spec.dtype.is_complex):
         return torch.randint(0, 64, spec.shape, generator=generator, device=device).to(spec.dtype)
+    if spec.dtype.is_complex:
+        return _draw_complex(spec, generator, device)
     drawn = torch.randn(spec.shape, generator=generator, device=device, dtype=torch.float32)
     if spec.values == "positive":
         drawn = drawn.abs_().clamp_(2.0**-10, 8.0).div_(8.0)
@@ -85,6 +87,12 @@ def _draw(spec: TensorInput, generator: torch.Generator, device: torch.device) -
     elif spec.values == "large":
         drawn = drawn.mul_(100.0).add_(1e4)
     return drawn.to(spec.dtype)
+
+
+def _draw_complex(spec: TensorInput, generator: torch.Generator, device: torch.device) -> Tensor:
+    """Return elements of which each part is drawn as a tensor of its own would be."""
+    parts = replace(spec, shape=(*spec.shape, 2), dtype=spec.dtype.to_real())
+    return torch.view_as_complex(_draw(parts, generator, device))
 
 
 def lay_out(tensor: Tensor, layout: Layout) -> Tensor:

@@ -120,8 +120,21 @@ class CacheFolder:
     def check(self) -> None:
         """Raise CacheError when the folder or one of its subfolders can be written by others; a missing one is fine."""
         for folder in (self.root, *self._subfolders()):
-            if folder.is_dir():
+            if _is_folder(folder):
                 _check(folder)
+
+    def obstacle(self, *names: str) -> str | None:
+        """Why nothing new can be kept here, nor in its subfolders `names`; None where it can. Nothing is written.
+
+        A folder that is missing is made by the first build, in the nearest one that is there.
+        """
+        for folder in (self.root, *(self.root / name for name in names)):
+            place = next(place for place in (folder, *folder.parents) if os.path.lexists(place))
+            if not _is_folder(place):
+                return f"{place} is no folder"
+            if not os.access(place, os.W_OK | os.X_OK):
+                return f"{place} cannot be written by user {os.geteuid()}"
+        return None
 
     def usage(self) -> dict[str, FolderUsage]:
         """What each subfolder holds; nothing for a folder that is not there or cannot be read."""

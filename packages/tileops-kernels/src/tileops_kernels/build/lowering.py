@@ -14,6 +14,9 @@ from tileops_kernels.build.cache import cache_folder
 from tileops_kernels.build.compiler import last_lines
 from tileops_kernels.errors import TileOPsError
 
+SUBFOLDER = "tilelang"
+"""Where in the cache folder TileLang keeps what it compiles for CUDA."""
+
 _ERRORS = (RuntimeError, ValueError, TypeError, AttributeError, LookupError, AssertionError, OSError)
 """What TileLang raises when tracing, lowering or compiling fails; it has no error class of its own."""
 
@@ -26,7 +29,7 @@ def import_tilelang(*, limit: float) -> ModuleType:
     tilelang = importlib.import_module("tilelang")
     settings = sys.modules["tilelang.env"].env
     if "TILELANG_CACHE_DIR" not in os.environ:
-        settings.TILELANG_CACHE_DIR = str(cache_folder().folder("tilelang"))
+        settings.TILELANG_CACHE_DIR = str(cache_folder().folder(SUBFOLDER))
     if "TILELANG_PRINT_ON_COMPILATION" not in os.environ:
         settings.TILELANG_PRINT_ON_COMPILATION = "0"
     if "TILELANG_COMPILE_TIMEOUT_SECONDS" not in os.environ:

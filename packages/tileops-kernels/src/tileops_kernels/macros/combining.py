@@ -93,10 +93,33 @@ def widened(value, source, through):
     return T.cast(T.cast(wide, through), "float32")
 
 
+def words_of(dtype):
+    """The values that one element of `dtype` is in the memory of programs."""
+    return 2 if dtype == "complex128" else 1
+
+
+def stored(dtype):
+    """The dtype of those values: programs take the bits of complex elements, as integers of eight bytes."""
+    return "int64" if "complex" in dtype else dtype
+
+
+def element_of(values, before, index, dtype):
+    """What stands for an element at `index` behind the indices `before`: its value, or the bits of its two joined."""
+    if words_of(dtype) == 1:
+        return values[(*before, index)]
+    return values[(*before, 2 * index)] | values[(*before, 2 * index + 1)]
+
+
 def counted(value, source, wide):
-    """1 as an accumulator where `value` of dtype `source` is not zero, else 0; NaN is not zero."""
-    plain = T.cast(value, "float32") if "float" in source else value
-    return T.if_then_else(plain != 0, T.cast(1, wide), T.cast(0, wide))
+    """1 as an accumulator where `value` of dtype `source` is not zero, else 0; NaN is not zero.
+
+    The bits of a complex element are zero but for the signs of its parts where it is zero.
+    """
+    if "float" in source:
+        value = T.cast(value, "float32")
+    if "complex" in source:
+        value = value & T.int64(0x7FFFFFFF7FFFFFFF if source == "complex64" else 0x7FFFFFFFFFFFFFFF)
+    return T.if_then_else(value != 0, T.cast(1, wide), T.cast(0, wide))
 
 
 def magnitude(of, value):

@@ -6,7 +6,7 @@ first element and an offset: TileLang 0.1.15 fails to simplify the address of an
 
 import tilelang.language as T  # noqa: N812
 
-from tileops_kernels.macros.combining import accumulator, counted, magnitude
+from tileops_kernels.macros.combining import accumulator, counted, element_of, magnitude, stored
 
 BLOCK = 256
 """Elements of a block: 1 KiB of float32, which stays in the first-level cache beside the row."""
@@ -19,8 +19,8 @@ LANES = 32
 
 
 def storage_dtype(dtype):
-    """The TileLang dtype in which a CPU program takes tensors of `dtype`: 16-bit floats as their bits."""
-    return {"float16": "int16", "bfloat16": "int16"}.get(dtype, dtype)
+    """The TileLang dtype in which a CPU program takes tensors of `dtype`: 16-bit floats and complex ones as bits."""
+    return {"float16": "int16", "bfloat16": "int16"}.get(dtype, stored(dtype))
 
 
 def lowest():
@@ -40,7 +40,12 @@ def exponential(difference):
 
 def place(row, column):
     """The indices of an element; `row` is one index, or a tuple of all before the last."""
-    return (*row, column) if isinstance(row, tuple) else (row, column)
+    return (*leading(row), column)
+
+
+def leading(row):
+    """The indices before the last of an element, as a tuple."""
+    return row if isinstance(row, tuple) else (row,)
 
 
 def start_of(tensor):
@@ -108,7 +113,7 @@ def load_elements(source, row, column, target, floats, bits, width, dtype, throu
             target[i] = counted(floats[i], dtype, target.dtype)
     elif of == "nonzero":
         for i in T.serial(width):
-            target[i] = counted(source[place(row, column + i)], dtype, target.dtype)
+            target[i] = counted(element_of(source, leading(row), column + i, dtype), dtype, target.dtype)
     elif accumulator(through) == "int64" and "float" in dtype:
         load_block(source, row, column, floats, width, dtype)
         for i in T.serial(width):

@@ -27,6 +27,9 @@ INTEGERS = {
 NARROW = 64
 """Columns that are worth sharing among threads, for each of them."""
 
+COMPLEXES = {torch.complex64: "complex64", torch.complex128: "complex128"}
+"""The dtypes whose elements can only be counted; their parts are read as bits."""
+
 WIDEST = 16
 """The most elements of one access, each of which is an accumulator of its own."""
 

@@ -20,6 +20,7 @@ from tileops_kernels.kernel import Kernel, KernelType
 from tileops_kernels.memory import ACCESS_BYTES
 from tileops_kernels.reduction.interfaces import Contribution, Outcome, ReduceCall, ReduceFwdInterface
 from tileops_kernels.reduction.launches import (
+    COMPLEXES,
     FLOATS,
     INTEGERS,
     WIDEST,
@@ -115,7 +116,9 @@ class _PassesKernel(Kernel[ReduceCall], ReduceFwdInterface):
     @classmethod
     def refusal(cls, call: ReduceCall) -> str | None:
         """None for the dtypes that both kernel types serve."""
-        if call.dtype not in DTYPES:
+        if call.dtype in COMPLEXES and call.of != "nonzero":
+            return f"counts elements of {bare(call.dtype)} that are not zero, and combines none of them"
+        if call.dtype not in DTYPES and call.dtype not in COMPLEXES:
             return f"combines {spelled(DTYPES)}, not {bare(call.dtype)}"
         if call.result not in DTYPES:
             return f"gives {spelled(DTYPES)}, not {bare(call.result)}"
@@ -129,7 +132,7 @@ class _PassesKernel(Kernel[ReduceCall], ReduceFwdInterface):
             return torch.full(kept, _of_nothing(call), dtype=call.result, device=x.device)
         y = torch.empty(kept, dtype=call.result, device=x.device)
         planned = passes(shape, tuple(axes), self.spread())
-        source, result = (tensor.view(torch.uint8) if tensor.dtype is torch.bool else tensor for tensor in (x, y))
+        source, result = _in_memory(x), _in_memory(y)
         step, count = self.first, [x.numel() / y.numel()] if call.gives == "mean" else []
         for each in planned[:-1]:
             target = torch.empty(each.outer * each.parts * each.inner, dtype=self._wide, device=x.device)
@@ -171,7 +174,8 @@ class ReduceKernel(_PassesKernel):
         """Every pass's dtypes with every launch setting."""
         found: list[Program] = []
         for step in self.steps():
-            for vector in (min(WIDEST, ACCESS_BYTES // getattr(torch, step.source).itemsize), 1):
+            widest = min(WIDEST, ACCESS_BYTES // getattr(torch, step.source).itemsize)
+            for vector in dict.fromkeys((widest, 1)):
                 lengths = [*(longest for longest, *_ in ROWS), ROWS[-1][0] + 1]
                 found += (self.program(step, row_settings(3, length * vector, vector, 1)) for length in lengths)
                 found += (self.program(step, column_settings(count, 16, vector, 1)) for count in (1, 3, 64, 512))
@@ -195,14 +199,15 @@ class ReduceKernel(_PassesKernel):
     def run(self, each: Pass, step: Step, source: Tensor, target: Tensor, count: Sequence[float]) -> None:
         """Launch one pass."""
         outer, reduced, inner, parts = each.outer, each.reduced, each.inner, each.parts
-        vector = vector_width(reduced if inner == 1 else inner, source.dtype)
-        settings = settings_of(each, vector, self.call.sm_count)
+        words = 2 if step.source == "complex128" else 1
+        vector = vector_width((reduced if inner == 1 else inner) * words, source.dtype)
+        settings = settings_of(each, vector // words, self.call.sm_count)
         run = self._loaded[step, settings]
         if inner == 1:
-            run(rows_view(source, outer, reduced, vector), target.view(outer, parts), *count)
+            run(rows_view(source, outer, reduced * words, vector), target.view(outer, parts), *count)
         else:
-            results = columns_view(target, outer, parts, inner, vector)
-            run(columns_view(source, outer, reduced, inner, vector), results, *count)
+            results = columns_view(target, outer, parts, inner, settings.vector)
+            run(columns_view(source, outer, reduced, inner * words, vector), results, *count)
 
 
 class ReduceCPUKernel(_PassesKernel):
@@ -246,8 +251,18 @@ class ReduceCPUKernel(_PassesKernel):
 
 
 def _stored(dtype: torch.dtype) -> str:
-    """TileLang's name of the dtype in which elements of `dtype` lie in memory: booleans are bytes."""
-    return "uint8" if dtype is torch.bool else DTYPES[dtype]
+    """The name by which programs know elements of `dtype`: booleans are bytes."""
+    return "uint8" if dtype is torch.bool else {**DTYPES, **COMPLEXES}[dtype]
+
+
+def _in_memory(tensor: Tensor) -> Tensor:
+    """The values of a contiguous tensor that programs take: bytes of booleans, and the bits of complex elements."""
+    if tensor.dtype is torch.bool:
+        return tensor.view(torch.uint8)
+    if tensor.dtype not in COMPLEXES:
+        return tensor
+    plain = tensor.conj() if tensor.is_conj() else tensor  # conjugates are zero where elements are
+    return torch.view_as_real(plain).view(torch.int64)
 
 
 def _of_nothing(call: ReduceCall) -> float:

@@ -20,11 +20,12 @@ from tileops_testing.bench.ahead import compile_ahead
 from tileops_testing.bench.builds import measure_builds
 from tileops_testing.bench.overhead import Overhead, measure_overhead, operator_call
 from tileops_testing.bench.peers import NO_PEERS, Peers, peers_for
+from tileops_testing.bench.reading import read_object
 from tileops_testing.bench.report import BenchResult
 from tileops_testing.bench.runner import OWN_NAME, BenchOp, Runner
 from tileops_testing.cases import Case
 from tileops_testing.catalog import family_of, implemented_ops
-from tileops_testing.errors import CheckFailedError, KitError, SelectionError
+from tileops_testing.errors import CheckFailedError, KitError, ResultsError, SelectionError
 from tileops_testing.matrix import circumstances
 from tileops_testing.workload_cases import cases_of, workload_cases
 
@@ -54,7 +55,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         compiled = compile_ahead(everything, device, options.target, options.ahead)
         for number, (done, problem) in enumerate(compiled, start=1):
             _say(f"compiled ahead {number} of {len(everything)}: {done}{problem and f': {problem}'}")
-    failed = [problem for name, cases in chosen.items() for problem in _measure(name, cases, device, options)]
+    try:
+        failed = [problem for name, cases in chosen.items() for problem in _measure(name, cases, device, options)]
+    except ResultsError as error:
+        print(error, file=sys.stderr)
+        return 2
     for problem in failed:
         print(f"not measured: {problem}", file=sys.stderr)
     return 1 if failed else 0
@@ -157,10 +162,16 @@ def _host_overhead(case: Case, peers: Peers, device: torch.device, target: str |
 def _earlier(path: Path, facts: dict[str, Any]) -> dict[str, dict[str, Any]]:
     if not path.is_file():
         return {}
-    found = json.loads(path.read_text(encoding="utf-8"))
+    found = read_object(path, "bench --resume")
     if any(found.get(name) != value for name, value in facts.items()):
         return {}
-    return {result["case"]: result for result in found["results"]}
+    results = found.get("results")
+    if not isinstance(results, list) or not all(isinstance(each, dict) and "case" in each for each in results):
+        raise ResultsError(
+            f"bench --resume: {path}: expected a list of results, each with its case, received something else; remove "
+            "the file, or leave --resume out"
+        )
+    return {result["case"]: result for result in results}
 
 
 def _input_bytes(case: Case) -> int:

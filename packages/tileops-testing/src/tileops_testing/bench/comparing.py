@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import json
+import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tileops_testing.bench.reading import read_times
 from tileops_testing.bench.report import COPY_NAME, OWN_NAME, BenchResult
 from tileops_testing.errors import ResultsError
 
@@ -54,7 +55,7 @@ class Change:
         allowed = 1 + self.spread + threshold
         if self.ratio > allowed:
             return "slower"
-        return "faster" if 1 / self.ratio > allowed else "same"
+        return "faster" if self.before > self.after * allowed else "same"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,15 +101,21 @@ def compare_files(before: Path, after: Path, threshold: float = THRESHOLD) -> Co
     """Return what became of the cases of one file in another, both written by ``python -m tileops_testing.bench``.
 
     Raises:
-        ResultsError: A file cannot be read or holds no times, or the two are of different devices.
+        ResultsError: A file cannot be read, holds no times or values that were not measured, or the two are of
+            different devices; or the threshold is none.
     """
-    contents = _contents(before), _contents(after)
-    names = [f"{found.get('device_name')} ({str(found.get('device')).partition(':')[0]})" for found in contents]
-    if names[0] != names[1]:
+    if not (math.isfinite(threshold) and threshold >= 0):
         raise ResultsError(
-            f"compare: expected results of one device, received {names[0]} and {names[1]}; measure both on the same one"
+            f"compare: threshold: expected a finite share of at least 0, received {threshold}; pass one such as "
+            f"{THRESHOLD}"
         )
-    first, second = (_by_case(found) for found in contents)
+    earlier, later = read_times(before, "compare"), read_times(after, "compare")
+    if earlier.device != later.device:
+        raise ResultsError(
+            f"compare: expected results of one device, received {earlier.device} and {later.device}; measure both on "
+            "the same one"
+        )
+    first, second = earlier.by_case, later.by_case
     notes = [f"{case}: only in {before}" for case in first if case not in second]
     notes += [f"{case}: only in {after}" for case in second if case not in first]
     changes = []
@@ -147,28 +154,6 @@ def main(arguments: Sequence[str]) -> int:
     if not found.changes:
         return 2
     return 1 if found.regressions else 0
-
-
-def _contents(path: Path) -> Mapping[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ResultsError(
-            f"compare: {path}: expected a file of results, received {type(error).__name__}: {error}; name one that "
-            "the benchmark wrote"
-        ) from None
-    timed = isinstance(found, dict) and [result for result in found.get("results", ()) if "measurements" in result]
-    if not timed:
-        raise ResultsError(
-            f"compare: {path}: expected times of calls, received none; name a file that the benchmark wrote without "
-            "--overhead and --builds"
-        )
-    return {**found, "results": timed}
-
-
-def _by_case(found: Mapping[str, Any]) -> dict[str, BenchResult]:
-    results = [BenchResult.from_dict(result) for result in found["results"]]
-    return {f"{result.op}-{result.case}": result for result in results}
 
 
 def _unfit(first: BenchResult, second: BenchResult) -> str:

@@ -32,9 +32,10 @@ _LOGICAL = (
     _row("no-axes", [], "float32", dim=-1),
     _row("empty-list", [3, 5], "float16", "bool", dim=[], keepdim=True),
     _row("one-element-axes", [5, 1, 3], "bfloat16", "bool", dim=1),
-    _row("odd-rows", [7, 9], "float16", "bool", "int32", dim=1),
-    _row("first-and-last", [2, 5, 3], "float32", "int64", dim=[0, -1]),
-    _row("nothing-reduced", [4, 0], "float16", "bool", dim=1),
+    _row("odd-rows", [7, 9], "float16", "bool", "int32", "complex64", "complex128", dim=1),
+    _row("complex-columns", [7, 9], "complex64", "complex128", dim=0),
+    _row("first-and-last", [2, 5, 3], "float32", "int64", "complex64", dim=[0, -1]),
+    _row("nothing-reduced", [4, 0], "float16", "bool", "complex128", dim=1),
 )
 _SOFTMAXES = (
     _row("no-axes", [], "float32", dim=-1),
@@ -112,9 +113,10 @@ ROWS: Mapping[str, Sequence[WorkloadRow]] = {
     "CountNonzeroFwdOp": (
         _row("no-axes", [], "float32", dim=-1),
         _row("empty-list", [3, 5], "float16", dim=[]),
-        _row("odd-rows", [7, 9], "float16", "bool", "int32", dim=1),
-        _row("first-and-last", [2, 5, 3], "float32", "int64", dim=[0, -1]),
-        _row("nothing-reduced", [4, 0], "bfloat16", "bool", dim=1),
+        _row("odd-rows", [7, 9], "float16", "bool", "int32", "complex64", "complex128", dim=1),
+        _row("complex-columns", [7, 9], "complex64", "complex128", dim=0),
+        _row("first-and-last", [2, 5, 3], "float32", "int64", "complex64", dim=[0, -1]),
+        _row("nothing-reduced", [4, 0], "bfloat16", "bool", "complex128", dim=1),
     ),
     "VectorNormFwdOp": (
         _row("no-axes", [], "float32", dim=-1),

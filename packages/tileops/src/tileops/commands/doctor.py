@@ -19,6 +19,8 @@ from rich.text import Text
 from tileops.backend.discovery import Discovery
 from tileops.backend.process import PROCESS
 from tileops.errors import BackendLoadWarning
+from tileops_kernels import tuning
+from tileops_kernels.build import cpu, lowering
 from tileops_kernels.build.cache import ENVIRONMENT_VARIABLE, cache_folder
 from tileops_kernels.build.compiler import find_compiler, require_platform, version_lines
 from tileops_kernels.build.cuda import find_nvcc
@@ -141,8 +143,14 @@ def _cache(problems: list[str]) -> Iterator[tuple[str, str]]:
         folder.check()
     except CacheError as error:
         problems.append(str(error))
-    if not folder.root.is_dir():
-        yield "folder", f"{folder.root}, which the first compiled program makes"
+    obstacle = folder.obstacle(cpu.SUBFOLDER, lowering.SUBFOLDER, tuning.SUBFOLDER)
+    if obstacle is not None:
+        problems.append(
+            f"cache folder {folder.root}: expected one that can be written, received {obstacle}; make it so, or set "
+            f"{ENVIRONMENT_VARIABLE} to another: every process compiles anew until then"
+        )
+    if not os.path.isdir(folder.root):  # noqa: PTH112 - what cannot be looked into is not there
+        yield "folder", f"{folder.root}, which {'cannot be used' if obstacle else 'the first compiled program makes'}"
         return
     yield "folder", str(folder.root)
     usage = folder.usage()

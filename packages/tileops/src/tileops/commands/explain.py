@@ -24,7 +24,7 @@ from tileops.commands.statements import (
     read_parameter,
     read_tensor,
 )
-from tileops.errors import StatementError
+from tileops.errors import SignatureError, StatementError
 from tileops.manifest import registry
 from tileops.manifest.expressions import Name, Spread
 from tileops.manifest.kinds import DeviceKind, SequenceKind, UnionKind
@@ -55,7 +55,20 @@ class StatedCall:
         return None if self.place is None or self.place.arch is None else STATED_FACTS[self.place.arch]
 
     def explain(self, target: str | None = None) -> Explanation:
-        """What would serve the call. Raises what the construction or the call would raise."""
+        """What would serve the call.
+
+        Raises what the construction or the call would raise; where that names what was assumed, StatementError, which
+        says so.
+        """
+        try:
+            return self._explain(target)
+        except SignatureError as error:
+            named = [note for note in self.assumed if note.partition("=")[0] in str(error)]
+            if not named:
+                raise
+            raise StatementError(f"{error}; {'; '.join(named)}: state it where it is another") from error
+
+    def _explain(self, target: str | None) -> Explanation:
         op = self.op(**self.parameters, target=target)
         mode = FakeTensorMode()
         declared = {tensor.name: tensor.device for tensor in self.entry.signature.inputs}

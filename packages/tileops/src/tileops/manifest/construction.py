@@ -11,13 +11,14 @@ from tileops.errors import ExpressionError, ParameterError, ParameterTypeError, 
 from tileops.manifest.branches import Discriminant, discriminants
 from tileops.manifest.expressions import Attribute, Call, Name
 from tileops.manifest.kinds import DTYPE_NAMES, DeviceKind, DTypeKind, LiteralKind, SequenceKind, SumKind, UnionKind
-from tileops.manifest.messages import Messages, show_value
+from tileops.manifest.messages import Messages
 from tileops.manifest.primitives import DTYPES
 from tileops.manifest.record import ConstructionIndices
 from tileops.manifest.source import compiled, evaluate, run
 from tileops.manifest.trees import free_names, possible_names
 from tileops.manifest.unification import unify
 from tileops.manifest.values import accepts, constructor_of, settled
+from tileops.manifest.wording import Words, show_value
 
 if TYPE_CHECKING:
     from tileops.manifest.model import Formula, OpEntry, Parameter, TensorType
@@ -76,7 +77,7 @@ class ConstructionCheck:
         for rule in self.signature.shape_rules:
             readable = free_names(rule.tree) <= {*known, *_CONSTANTS, *present}
             if readable and self._evaluate(rule, known, present) is not True:
-                raise self._broken(rule, known)
+                raise self._broken(rule, known, present)
         indices = {name: value for name, value in known.items() if name not in values}
         ordered = tuple(known.get(name) for name in self.known)
         deciding = tuple(decided(found, values, present) for found in self.deciding)
@@ -103,8 +104,9 @@ class ConstructionCheck:
         value = self._attribute(op, parameter.name, parameter.kind)
         if not accepts(parameter.kind, value, self.signature.sums):
             raise self._refusal(parameter, value)
-        if isinstance(parameter.kind, SumKind):
-            self._invariant(parameter, value)
+        for member in parameter.kind.members if isinstance(parameter.kind, UnionKind) else (parameter.kind,):
+            if isinstance(member, SumKind) and value is not None:
+                self._invariant(parameter, member, value)
         try:
             return settled(parameter.kind, value)
         except ExpressionError:
@@ -113,17 +115,24 @@ class ConstructionCheck:
                 "pass a torch.device, or the name or index of one"
             ) from None
 
-    def _invariant(self, parameter: Parameter, value: object) -> None:
-        declared = self.signature.sums[str(parameter.kind)]
+    def _invariant(self, parameter: Parameter, kind: SumKind, value: object) -> None:
+        declared = self.signature.sums[str(kind)]
         constructor = constructor_of(declared, value)
         if constructor is None or constructor.invariant is None:
             return
         fields = {field.name: getattr(value, field.name) for field in constructor.fields}
         if evaluate(constructor.invariant.tree, fields, {}) is not True:
-            shown = ", ".join(f"{name}={show_value(found)}" for name, found in fields.items())
+            invariant = constructor.invariant
+            found = Words(self.signature, fields, {}, frozenset(fields)).of(invariant.tree, invariant.text)
+            if found.mend:
+                raise ParameterError(
+                    f"{self.op}: {parameter.name}: expected {found.expected} as {found.subject} of {constructor.name}, "
+                    f"received {found.received}; {found.mend}"
+                )
+            shown = ", ".join(f"{name}={show_value(value)}" for name, value in fields.items())
             raise ParameterError(
-                f"{self.op}: {parameter.name}: expected {constructor.invariant.text} of {constructor.name}, "
-                f"received {shown}; pass fields for which it holds"
+                f"{self.op}: {parameter.name}: expected {invariant.text} of {constructor.name}, received {shown}; "
+                "pass fields for which it holds"
             )
 
     def _refusal(self, parameter: Parameter, value: object) -> ParameterError | ParameterTypeError:
@@ -182,12 +191,11 @@ class ConstructionCheck:
                 "pass parameters for which it has one"
             ) from None
 
-    def _broken(self, rule: Formula, values: Mapping[str, object]) -> ParameterError:
-        read = [name for name in values if name in free_names(rule.tree)]
-        shown = ", ".join(f"{name}={show_value(values[name])}" for name in read)
-        subject = read[0] if read else "parameters"
+    def _broken(self, rule: Formula, values: Mapping[str, object], present: Mapping[str, bool]) -> ParameterError:
+        found = Words(self.signature, values, present, frozenset(self.parameters)).of(rule.tree, rule.text)
         return ParameterError(
-            f"{self.op}: {subject}: expected {rule.text}, received {shown}; pass {subject} for which it holds"
+            f"{self.op}: {found.subject}: expected {found.expected}, received {found.received}; "
+            f"{found.mend or f'pass {found.subject} for which it holds'}"
         )
 
 

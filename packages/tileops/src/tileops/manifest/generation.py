@@ -97,23 +97,28 @@ class BranchWriter:
             name = tensor.name
             if tensor.device == "cpu":
                 self._line(f"if {name}.device != _cpu:")
-                self._line(f"    raise _messages.device({name!r}, '', _cpu, {name}.device)")
+                self._line(f"    raise _messages.device({name!r}, '', _cpu, {name}.device{self._written(tensor)})")
             elif first is None:
                 first = tensor
                 self._line(f"_device = {name}.device")
             else:
                 self._line(f"if {name}.device != _device:")
-                self._line(f"    raise _messages.device({name!r}, {first.name!r}, _device, {name}.device)")
+                given = f"{name!r}, {first.name!r}, _device, {name}.device{self._written(tensor)}"
+                self._line(f"    raise _messages.device({given})")
             self._layout(tensor)
         if first is None:
             self._line("_device = _call_device(_construction)")
+
+    def _written(self, tensor: TensorType) -> str:
+        """The last argument of an error about a tensor: whether the call writes it, where it does."""
+        return ", True" if tensor.buffer or self.branch.decides(tensor.mutated) else ""
 
     def _layout(self, tensor: TensorType, name: str = "") -> None:
         """Check the memory layout of a tensor that declares one, or that the call writes."""
         name = name or tensor.name
         if tensor.contiguous:
             self._line(f"if not {name}.is_contiguous():")
-            self._line(f"    raise _messages.contiguous({name!r}, {name}.stride())")
+            self._line(f"    raise _messages.contiguous({name!r}, {name}.stride(){self._written(tensor)})")
         elif self.branch.decides(tensor.mutated) or tensor.buffer:
             self._line(f"if not {name}.is_contiguous() and _overlaps({name}):")
             self._line(f"    raise _messages.overlapping({name!r}, {name}.stride())")
@@ -125,7 +130,8 @@ class BranchWriter:
         if isinstance(kind, DTypeKind):
             allowed = ", ".join(f"_dtype_{name}" for name in kind.values)
             self._line(f"if {index} not in ({allowed},):")
-            self._line(f"    raise _messages.dtype_choice({tensor.name!r}, {kind.values!r}, {index})")
+            given = f"{tensor.name!r}, {kind.values!r}, {index}{self._written(tensor)}"
+            self._line(f"    raise _messages.dtype_choice({given})")
 
     def _check_dtype(self, tensor: TensorType, tree: Expression, text: str) -> None:
         received = f"_dtype_of_{tensor.name}"
@@ -134,7 +140,8 @@ class BranchWriter:
             self._assign("_expected", expected, tree, f"{tensor.name}: {text}")
             expected = "_expected"
         self._line(f"if {received} is not {expected}:")
-        self._line(f"    raise _messages.dtype({tensor.name!r}, {text!r}, {expected}, {received})")
+        given = f"{tensor.name!r}, {text!r}, {expected}, {received}{self._written(tensor)}"
+        self._line(f"    raise _messages.dtype({given})")
 
     def _axes(self, tensor: TensorType, items: tuple[Compare | Bind | Solve, ...]) -> None:
         name = tensor.name
@@ -228,8 +235,9 @@ class BranchWriter:
     def _require(self, tree: Expression, text: str, place: int) -> None:
         present = {name: there for name, there in self.branch.present.items() if name in free_names(tree)}
         self._assign("_holds", self._emit(tree), tree, text)
+        lets = (self.signature.let[name].tree for name in free_names(tree) if name in self.signature.let)
         self._line("if not _holds:")
-        self._line(f"    raise _messages.rule({place}, {self._values(tree)}, {present!r})")
+        self._line(f"    raise _messages.rule({place}, {self._values(tree, *lets)}, {present!r})")
 
     def _combinations(self) -> None:
         rows = self.signature.dtype_combos
@@ -297,9 +305,9 @@ class BranchWriter:
         self._line("if tuple(out.shape) != _shape_of_out:")
         self._line(f"    raise _messages.buffer_shape({tensor.name!r}, _shape_of_out, tuple(out.shape))")
         self._line("if out.dtype is not _dtype_of_out:")
-        self._line(f"    raise _messages.dtype('out', {tensor.dtype.text!r}, _dtype_of_out, out.dtype)")
+        self._line(f"    raise _messages.dtype('out', {tensor.dtype.text!r}, _dtype_of_out, out.dtype, True)")
         self._line("if out.device != _device:")
-        self._line("    raise _messages.device('out', '', _device, out.device)")
+        self._line("    raise _messages.device('out', '', _device, out.device, True)")
         self._layout(tensor, "out")
         return "_shape_of_out", "_dtype_of_out"
 

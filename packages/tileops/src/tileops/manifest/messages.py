@@ -24,20 +24,14 @@ from tileops.manifest.primitives import show_dtype, show_shape
 from tileops.manifest.source import evaluate
 from tileops.manifest.spelling import spell
 from tileops.manifest.trees import free_names
+from tileops.manifest.wording import Words, one_of, show_value
 
 if TYPE_CHECKING:
     from tileops.manifest.model import Formula, OpEntry, TensorType
     from tileops.manifest.record import OutputFacts
 
 
-def one_of(words: tuple[str, ...]) -> str:
-    """Return `a, b or c`."""
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
-
-
-def show_value(value: object) -> str:
-    """Return a value as errors write it."""
-    return show_dtype(value) if isinstance(value, torch.dtype) else repr(value)
+_DENSE = "memory_format=torch.contiguous_format"
 
 
 class Messages:
@@ -47,6 +41,7 @@ class Messages:
         self.op = entry.name
         self.signature = entry.signature
         self.parameters = parameters
+        self._names = frozenset(parameter.name for parameter in entry.signature.parameters)
 
     def not_a_tensor(self, name: str, received: object) -> ArgumentError:
         """Return the error for an argument that is not a tensor."""
@@ -80,21 +75,36 @@ class Messages:
             f"{self.op}: no form of the signature takes {', '.join(given)} together; see its manifest entry"
         )
 
-    def dtype_choice(self, name: str, allowed: tuple[str, ...], received: torch.dtype) -> DTypeError:
+    def dtype_choice(
+        self, name: str, allowed: tuple[str, ...], received: torch.dtype, writes: bool = False
+    ) -> DTypeError:
         """Return the error for a dtype that is not among those of its index."""
         return DTypeError(
             f"{self.op}: {name}: expected dtype {one_of(allowed)}, received {show_dtype(received)}; "
-            f"convert {name} with .to(torch.{allowed[0]})"
+            + self._converted(name, f"torch.{allowed[0]}", writes)
         )
 
-    def dtype(self, name: str, written: str, expected: torch.dtype, received: torch.dtype) -> DTypeError:
+    def dtype(
+        self, name: str, written: str, expected: torch.dtype, received: torch.dtype, writes: bool = False
+    ) -> DTypeError:
         """Return the error for a dtype that differs from what other tensors or parameters settle."""
         wanted = show_dtype(expected)
         reason = "" if written == wanted else f" ({written})"
         return DTypeError(
             f"{self.op}: {name}: expected dtype {wanted}{reason}, received {show_dtype(received)}; "
-            f"convert {name} with .to(torch.{wanted})"
+            + self._converted(name, f"torch.{wanted}", writes)
         )
+
+    def _converted(self, name: str, dtype: str, writes: bool) -> str:
+        if writes:
+            return self._replaced(name, f".to({dtype})", f"dtype={dtype}")
+        return f"convert {name} with .to({dtype})"
+
+    def _replaced(self, name: str, changed: str, like: str) -> str:
+        """Return the mend of a tensor that the call writes: a copy made for the call alone would be lost."""
+        if any(tensor.name == name and not tensor.write_only for tensor in self.signature.inputs):
+            return f"assign {name} = {name}{changed} before the call, which writes it"
+        return f"allocate {name} = torch.empty_like({name}, {like}) before the call, which writes it"
 
     def dtype_combination(
         self, received: Mapping[str, torch.dtype], tensors: Mapping[str, str] | None = None
@@ -111,27 +121,29 @@ class Messages:
             "convert the inputs to one of these rows"
         )
 
-    def device(self, name: str, first: str, expected: object, received: object) -> DeviceError:
+    def device(self, name: str, first: str, expected: object, received: object, writes: bool = False) -> DeviceError:
         """Return the error for a tensor on another device than the call's."""
         because = f", as {first} has" if first else ""
         values = str(received) != "meta"
         mend = f"move {name} with .to('{expected}')" if values else f"make {name} on {expected}"
+        if values and writes:
+            mend = self._replaced(name, f".to('{expected}')", f"device='{expected}'")
         return DeviceError(
             f"{self.op}: {name}: expected device {expected}{because}, received device {received}; {mend}"
         )
 
-    def contiguous(self, name: str, strides: tuple[int, ...]) -> LayoutError:
+    def contiguous(self, name: str, strides: tuple[int, ...], writes: bool = False) -> LayoutError:
         """Return the error for a tensor that has to be contiguous."""
+        mend = self._replaced(name, ".contiguous()", _DENSE) if writes else f"pass {name}.contiguous()"
         return LayoutError(
-            f"{self.op}: {name}: expected a contiguous tensor, received strides {show_shape(strides)}; "
-            + (f"pass {name}.contiguous()" if name != "out" else "pass a contiguous one")
+            f"{self.op}: {name}: expected a contiguous tensor, received strides {show_shape(strides)}; {mend}"
         )
 
     def overlapping(self, name: str, strides: tuple[int, ...]) -> LayoutError:
         """Return the error for a written tensor of which several elements share memory."""
         return LayoutError(
             f"{self.op}: {name}: expected memory of its own for each element, received strides {show_shape(strides)}; "
-            f"pass {name}.clone()"
+            + self._replaced(name, ".clone()", _DENSE)
         )
 
     def buffer_shape(self, output: str, expected: tuple[int, ...], received: tuple[int, ...]) -> ShapeError:
@@ -172,17 +184,10 @@ class Messages:
                 count = evaluate(rank, values, present)
                 if isinstance(count, int) and name in values:
                     return self._axes(function, name, values[name], max(count, 1))
-        read = sorted(free_names(rule.tree))
-        shown = [f"{name}={show_value(values[name])}" for name in read if name in values]
-        shown += [
-            f"{name} {'passed' if present[name] else 'not passed'}"
-            for name in read
-            if name in present and name not in values
-        ]
-        subject = read[0] if read else "call"
+        found = Words(self.signature, values, present, self._names).of(rule.tree, rule.text)
         return RuleError(
-            f"{self.op}: {subject}: expected {rule.text}, received {', '.join(shown) or 'a call'}; "
-            "change what it reads so that it holds"
+            f"{self.op}: {found.subject}: expected {found.expected}, received {found.received}; "
+            f"{found.mend or 'change what it reads so that it holds'}"
         )
 
     def _axes(self, function: str, name: str, axes: object, room: int) -> RuleError:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import inspect
+import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +37,10 @@ def _lines(entry: OpEntry, plan: SignaturePlan) -> Iterator[str]:
         for parameter in signature.parameters
     ]
     yield f"op({', '.join(shown)})"
+    op = _op_class(entry)
+    for found in [] if op is None else injected_parameters(op):
+        default = f" = {found.default}" if found.default else ""
+        yield f"  may be given {found.name}: {found.annotation}{default}" + (found.meaning and f", {found.meaning}")
     if signature.forall:
         yield "  : forall " + ", ".join(f"{name}: {kind}" for name, kind in signature.forall.items()) + "."
     yield from (f"    {tensor.name}: {_tensor(tensor)} ->" for tensor in signature.inputs)
@@ -95,11 +102,54 @@ def _costs(entry: OpEntry, plan: SignaturePlan) -> Iterator[str]:
         yield f"  {case.id}: {sizes}: {cost}"
 
 
+@dataclass(frozen=True, slots=True)
+class InjectedParameter:
+    """A constructor argument that no entry states: its annotation and default as written, and its docstring's words."""
+
+    name: str
+    annotation: str
+    default: str
+    meaning: str
+
+
+def injected_parameters(op: type) -> list[InjectedParameter]:
+    """Return the constructor arguments of an op class beyond its entry's parameters and `target`."""
+    names: tuple[str, ...] = getattr(op, "injected_parameters", ())
+    given = inspect.signature(op.__init__).parameters  # type: ignore[misc]  # the class's own, of the class itself
+    return [
+        InjectedParameter(name, _annotation(given[name]), _default(given[name]), _meaning(op, name)) for name in names
+    ]
+
+
+def _annotation(parameter: inspect.Parameter) -> str:
+    found = parameter.annotation
+    return found if isinstance(found, str) else inspect.formatannotation(found)
+
+
+def _default(parameter: inspect.Parameter) -> str:
+    return "" if parameter.default is inspect.Parameter.empty else repr(parameter.default)
+
+
+def _meaning(op: type, name: str) -> str:
+    """Return what the docstring of a class, or of the nearest base, says behind `name:`, up to the first stop."""
+    for documented in op.__mro__:
+        text = " ".join((documented.__dict__.get("__doc__") or "").split())
+        if (found := re.search(rf"(?:^|[.:] ){name}: (.+?)(?:[.;](?: |$)|$)", text)) is not None:
+            return found[1]
+    return ""
+
+
+def _op_class(entry: OpEntry) -> type | None:
+    """Return the class of an implemented op."""
+    if entry.status != "implemented":
+        return None
+    found: type | None = getattr(importlib.import_module(f"tileops.{entry.family}"), entry.name, None)
+    return found
+
+
 def _schemas(entry: OpEntry) -> list[str]:
     """Return the schemas of the operators that an implemented op has registered."""
-    if entry.status != "implemented":
-        return []
-    op: object = getattr(importlib.import_module(f"tileops.{entry.family}"), entry.name, None)
+    op = _op_class(entry)
     names: tuple[str, ...] = getattr(op, "compile_op_names", ())
     return [str(getattr(torch.ops.tileops, name.partition("::")[2]).default._schema) for name in names]  # noqa: SLF001
 

@@ -16,6 +16,7 @@ from tileops.moe.indexed_expert_mlp import IndexedExpertMLPFwdOp
 from tileops.moe.layouts import ContiguousLayout, ContiguousMetadata
 from tileops.moe.post_permute import MoEPostPermuteFwdOp
 from tileops.moe.pre_permute import MoEPrePermuteFwdOp
+from tileops.moe.transforms import is_transformed
 from tileops.op.base import Op
 
 _LAYOUT = ContiguousLayout(metadata_kind=ContiguousMetadata.PHYSICAL_PSUM)
@@ -112,13 +113,18 @@ class FusedMoEExpertsFwdOp(Op):
         if experts == 0:
             output.zero_()
             return
-        few = tokens * choices <= 2 * experts and hidden % 128 == 0 and width % 256 == 0
+        transformed = is_transformed(output, hidden_states, w_gate_up, w_down, topk_weights, topk_ids)
+        few = tokens * choices <= 2 * experts and hidden % 128 == 0 and width % 256 == 0 and not transformed
         if few and self.activation == "silu_and_mul":
             self.delegate_for("indexed", None)(output, hidden_states, w_gate_up, w_down, topk_weights, topk_ids)
             return
         rows, ends, places = self._order_of(experts)(hidden_states, topk_ids)
         results = self.delegate_for("expert_mlp", None)(rows, w_gate_up, w_down, ends)
-        self.delegate_for("post_permute", None)(results, topk_weights, places, out=output)
+        sums = self.delegate_for("post_permute", None)
+        if transformed:
+            output.copy_(sums(results, topk_weights, places))
+        else:
+            sums(results, topk_weights, places, out=output)
 
     def _order_of(self, experts: int) -> Op:
         """The sub-op that brings tokens into the order of so many experts."""

@@ -36,10 +36,10 @@ class IndexedExpertMLPFwdOp(Op):
     Sums are float32. The activation's result is rounded to the dtype, an expert's result is not: the weighted sum, in
     the order of K, is rounded once.
 
-    routed_scaling_factor: what the weighted sum is multiplied with.
+    routed_scaling_factor: what the weighted sum is multiplied with, a number that float32 holds.
 
-    Raises ParameterTypeError at construction, and ShapeError, DTypeError, DeviceError, LayoutError or ArgumentError on
-    a call, before any kernel runs.
+    Raises ParameterError or ParameterTypeError at construction, and ShapeError, DTypeError, DeviceError,
+    LayoutError or ArgumentError on a call, before any kernel runs.
     """
 
     kernel_types: ClassVar[Mapping[str, KernelType]] = INDEXED_EXPERT_MLP_KERNELS

@@ -10,6 +10,7 @@ from torch import Tensor
 from tileops.errors import ParameterError, ParameterTypeError, ShapeError
 from tileops.moe.fused_experts import FusedMoEExpertsFwdOp, require_count
 from tileops.moe.prepare_finalize import LocalPrepareFinalize, PrepareFinalize
+from tileops.moe.transforms import is_transformed, zeros_for
 from tileops.op.base import Op
 
 Activation = Literal["silu_and_mul", "gelu_and_mul"]
@@ -44,7 +45,11 @@ class Experts(Protocol):
 
 
 class RoutedOp(Op):
-    """Base of the fused mixtures: the parameters of routing, settled from what is injected, and the routed part."""
+    """Base of the fused mixtures: the parameters of routing, settled from what is injected, and the routed part.
+
+    prepare_finalize: how tokens reach the experts; by default all experts are here. experts: what computes the experts
+    in place of `FusedMoEExpertsFwdOp`. num_experts: the number of all experts, where it is known.
+    """
 
     injected_parameters = ("prepare_finalize", "experts", "num_experts")
 
@@ -85,6 +90,12 @@ class RoutedOp(Op):
         if num_experts is not None:
             require_count(type(self).__name__, num_experts, self.ep_size)
         super().__init__(target=target)
+        for name, number in (("prepare_finalize", way.num_experts), ("num_experts", num_experts)):
+            if number is not None and self.top_k > number:
+                raise ParameterError(
+                    f"{type(self).__name__}: top_k: expected at most {number}, the experts of {name}, received "
+                    f"{self.top_k}; pass top_k of 1 to {number}"
+                )
         routing = {"top_k": self.top_k, "scoring_func": self.scoring_func, "renormalize": self.renormalize}
         self.delegate_for("topk", None, **routing)
         if experts is None or isinstance(experts, Op):
@@ -131,7 +142,11 @@ class RoutedOp(Op):
                 )
         weights, ids = self.delegate_for("topk", None)(gating_output, correction_bias)
         sent = way.prepare(hidden_states, weights, ids)
-        output = torch.empty_like(sent.hidden_states, memory_format=torch.contiguous_format)
+        given = sent.hidden_states, w_gate_up, w_down, sent.topk_weights
+        if is_transformed(*given):
+            output = zeros_for(*given)
+        else:
+            output = torch.empty_like(sent.hidden_states, memory_format=torch.contiguous_format)
         injected = self.experts
         experts = self.delegate_for("experts", None) if injected is None or isinstance(injected, Op) else injected
         experts(output, sent.hidden_states, w_gate_up, w_down, sent.topk_weights, sent.topk_ids)

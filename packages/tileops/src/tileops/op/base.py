@@ -24,7 +24,7 @@ from tileops.op.boundary import generate_boundary
 from tileops.op.boundary_source import effects
 from tileops.op.call import fake_result, run_call
 from tileops.op.delegates import hold, hold_copies
-from tileops.op.gradients import call_without_gradient, needs_gradient
+from tileops.op.gradients import call_without_gradient, in_forward_mode, needs_gradient, refuse_tangents
 from tileops.op.implementations import kernel_tables
 from tileops.op.parameters import parameter_on
 from tileops.op.records import CallCost, cost_of
@@ -128,6 +128,8 @@ class Op:
         if is_traced([*args, *kwargs.values()]):
             return trace_target(self, args, kwargs) if serves_elsewhere(self) else self.forward(*args, **kwargs)
         inputs, out = bind_call(type(self).__name__, self._plan, args, kwargs)
+        if in_forward_mode():
+            refuse_tangents(type(self).__name__, inputs)
         run = partial(run_call, self, inputs, out, body=self._forward_by_name)
         if not needs_gradient((*inputs, out)):
             return run()

@@ -141,8 +141,9 @@ class TruthOp(ReduceOp):
 class AllFwdOp(TruthOp):
     """`y = all(x != 0 over dim)`: whether no element of some axes is zero.
 
-    x: any shape and layout; float16, bfloat16, float32, bool, int32 or int64. Returns a new contiguous tensor of bool
-    without the reduced axes, or with each of length one. NaN is not zero. All of nothing is True.
+    x: any shape and layout; float16, bfloat16, float32, bool, int32, int64, complex64 or complex128. Returns a new
+    contiguous tensor of bool without the reduced axes, or with each of length one. NaN is not zero, and a complex
+    element is where both of its parts are. All of nothing is True.
 
     dim: the axis or axes to reduce, counted from the front or the back; None is all of them, and an empty list none, so
     that each element is compared with zero. keepdim: keep reduced axes with length one.
@@ -159,8 +160,9 @@ class AllFwdOp(TruthOp):
 class AnyFwdOp(TruthOp):
     """`y = any(x != 0 over dim)`: whether an element of some axes is not zero.
 
-    x: any shape and layout; float16, bfloat16, float32, bool, int32 or int64. Returns a new contiguous tensor of bool
-    without the reduced axes, or with each of length one. NaN is not zero. Any of nothing is False.
+    x: any shape and layout; float16, bfloat16, float32, bool, int32, int64, complex64 or complex128. Returns a new
+    contiguous tensor of bool without the reduced axes, or with each of length one. NaN is not zero, and a complex
+    element is where both of its parts are. Any of nothing is False.
 
     dim: the axis or axes to reduce, counted from the front or the back; None is all of them, and an empty list none, so
     that each element is compared with zero. keepdim: keep reduced axes with length one.
@@ -177,8 +179,9 @@ class AnyFwdOp(TruthOp):
 class CountNonzeroFwdOp(ReduceOp):
     """`y = sum(x != 0 over dim)`: how many elements of some axes are not zero.
 
-    x: any shape and layout; float16, bfloat16, float32, bool, int32 or int64. Returns a new contiguous tensor of int64
-    without the reduced axes. NaN is not zero.
+    x: any shape and layout; float16, bfloat16, float32, bool, int32, int64, complex64 or complex128. Returns a new
+    contiguous tensor of int64 without the reduced axes. NaN is not zero, and a complex element is where both of its
+    parts are.
 
     dim: the axis or axes to reduce, counted from the front or the back; None and an empty list are all of them.
 

@@ -3,23 +3,36 @@
 Elements are rounded to `through`, widened and combined by `operation`; `of` says what an element contributes, `gives`
 what becomes of the whole. A block combines in float32, in int64 for integers, or in int32 for truths, of which it reads
 fewer than that counts. The result is rounded once to `target`. A mean has one more parameter, the number of elements.
+An access is `width` values: `vector` elements, or the words of complex ones.
 Every size is dynamic and offsets are 64 bits wide.
 """
 
 import tilelang.language as T  # noqa: N812
 
-from tileops_kernels.macros.combining import combine, contribution, dealt, identity, outcome, own, reduction
+from tileops_kernels.macros.combining import (
+    combine,
+    contribution,
+    dealt,
+    element_of,
+    identity,
+    outcome,
+    own,
+    reduction,
+    stored,
+    words_of,
+)
 from tileops_kernels.macros.cuda_rows import READ_ONCE, combine_over_lanes, fills_access, read_once, warps_of
 
 
 def reduce_rows(operation, of, gives, source, through, target, vector, lanes, rows, unroll):
     """Each row to one value, or to one for each of several parts.
 
-    Parameters X (outer, vectors, vector), Y (outer, parts). A block of `rows * lanes` threads takes `rows` rows; a
+    Parameters X (outer, vectors, width), Y (outer, parts). A block of `rows * lanes` threads takes `rows` rows; a
     thread reads `unroll` vectors before it combines them. Chunks of `lanes * unroll` vectors go to the parts in turn.
     """
     outer, vectors, parts = T.dynamic("outer", "int64"), T.dynamic("vectors", "int64"), T.dynamic("parts", "int64")
-    wide, once = own(of, through), fills_access(vector, source)
+    wide, width = own(of, through), vector * words_of(source)
+    once = fills_access(width, stored(source))
 
     @T.macro
     def read_chunk(X, row, lane, c, x):
@@ -27,9 +40,9 @@ def reduce_rows(operation, of, gives, source, through, target, vector, lanes, ro
             j = (c * unroll + k) * lanes + lane
             if row < outer and j < vectors:
                 if once:
-                    read_once(x, k * vector, X, (row * vectors + j) * vector)
+                    read_once(x, k * width, X, (row * vectors + j) * width)
                 else:
-                    for v in T.vectorized(vector):
+                    for v in T.vectorized(width):
                         x[k, v] = X[row, j, v]
 
     @T.macro
@@ -37,7 +50,9 @@ def reduce_rows(operation, of, gives, source, through, target, vector, lanes, ro
         for k in T.unroll(unroll):
             if row < outer and (c * unroll + k) * lanes + lane < vectors:
                 for v in T.unroll(vector):
-                    totals[v] = combine(operation, totals[v], contribution(of, x[k, v], source, through))
+                    totals[v] = combine(
+                        operation, totals[v], contribution(of, element_of(x, (k,), v, source), source, through)
+                    )
 
     @T.macro
     def body(X, Y, count):
@@ -45,7 +60,7 @@ def reduce_rows(operation, of, gives, source, through, target, vector, lanes, ro
             thread = T.get_thread_binding(0)
             slot, lane = thread // lanes, thread % lanes
             row = T.cast(block, "int64") * rows + slot
-            x = T.alloc_local((unroll, vector), source)
+            x = T.alloc_local((unroll, width), stored(source))
             totals = T.alloc_local((vector,), wide)
             partial = T.alloc_shared((rows, warps_of(lanes)), wide)
             for v in T.unroll(vector):
@@ -59,33 +74,36 @@ def reduce_rows(operation, of, gives, source, through, target, vector, lanes, ro
             if row < outer and lane == 0:
                 Y[row, part] = T.cast(outcome(gives, totals[0], count), target)
 
-    return reduction(body, gives, source, (outer, vectors, vector), target, (outer, parts))
+    return reduction(body, gives, stored(source), (outer, vectors, width), target, (outer, parts))
 
 
 def reduce_columns(operation, of, gives, source, through, target, vector, across, down, unroll):
     """Each column to one value, or to one for each of several parts.
 
-    Parameters X (outer, reduced, vectors, vector), Y (outer, parts, vectors, vector). Threads run over the vectors of
+    Parameters X (outer, reduced, vectors, width), Y (outer, parts, vectors, vector). Threads run over the vectors of
     all outer slices, `across` of them in a block; `down` threads, a power of two, share a vector and read `unroll` of
     its rows at a time. Chunks of `down * unroll` rows go to the parts in turn.
     """
     outer, reduced, vectors = T.dynamic("outer", "int64"), T.dynamic("reduced", "int64"), T.dynamic("vectors", "int64")
     parts = T.dynamic("parts", "int64")
-    wide, once = own(of, through), fills_access(vector, source)
+    wide, width = own(of, through), vector * words_of(source)
+    once = fills_access(width, stored(source))
 
     @T.macro
     def combine_rows(X, place, j, first, x, totals):
         for k in T.unroll(unroll):
             if place < outer and first + k * down < reduced:
                 if once:
-                    read_once(x, k * vector, X, ((place * reduced + first + k * down) * vectors + j) * vector)
+                    read_once(x, k * width, X, ((place * reduced + first + k * down) * vectors + j) * width)
                 else:
-                    for v in T.vectorized(vector):
+                    for v in T.vectorized(width):
                         x[k, v] = X[place, first + k * down, j, v]
         for k in T.unroll(unroll):
             if place < outer and first + k * down < reduced:
                 for v in T.unroll(vector):
-                    totals[v] = combine(operation, totals[v], contribution(of, x[k, v], source, through))
+                    totals[v] = combine(
+                        operation, totals[v], contribution(of, element_of(x, (k,), v, source), source, through)
+                    )
 
     @T.macro
     def combine_slots(partial, slot, lane, totals):
@@ -106,7 +124,7 @@ def reduce_columns(operation, of, gives, source, through, target, vector, across
             slot, lane = thread // across, thread % across
             index = T.cast(block, "int64") * across + lane
             place, j = T.truncdiv(index, vectors), T.truncmod(index, vectors)
-            x = T.alloc_local((unroll, vector), source)
+            x = T.alloc_local((unroll, width), stored(source))
             y = T.alloc_local((vector,), target)
             totals = T.alloc_local((vector,), wide)
             partial = T.alloc_shared((vector, down, across), wide)
@@ -122,7 +140,8 @@ def reduce_columns(operation, of, gives, source, through, target, vector, across
                 for v in T.vectorized(vector):
                     Y[place, part, j, v] = y[v]
 
-    return reduction(body, gives, source, (outer, reduced, vectors, vector), target, (outer, parts, vectors, vector))
+    shapes = (outer, reduced, vectors, width), (outer, parts, vectors, vector)
+    return reduction(body, gives, stored(source), shapes[0], target, shapes[1])
 
 
 def reduce_planes(operation, of, gives, source, through, target, vector, threads, unroll):

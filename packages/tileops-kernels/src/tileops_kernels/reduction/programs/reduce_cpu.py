@@ -2,14 +2,14 @@
 
 The elements of a block are combined in a tree, some blocks to a partial result, and partial results to the whole, so
 that the error of a long sum stays small. `of` says what an element contributes, `gives` what becomes of the whole; a
-mean has one more parameter, the number of elements.
+mean has one more parameter, the number of elements. Elements are one value each, complex128 ones two words.
 Every size is dynamic; callers pass the sizes in alphabetical order.
 """
 
 import tilelang.language as T  # noqa: N812
 
 from tileops_kernels.build.launcher import RowSplit
-from tileops_kernels.macros.combining import accumulator, combine_in_c, identity, outcome, reduction
+from tileops_kernels.macros.combining import accumulator, combine_in_c, identity, outcome, reduction, words_of
 from tileops_kernels.macros.cpu_blocks import BLOCK, COLUMNS, LANES, load_elements, storage_dtype, store_elements
 
 CHUNK = 32
@@ -26,7 +26,7 @@ Neighbours are met in the order of memory: with halves of the block, rows that n
 
 
 def reduce_rows(operation, of, gives, source, through, target):
-    """Each row to one value; parameters X (outer, 1, reduced), Y (outer, 1, 1); sizes outer, reduced."""
+    """Each row to one value; parameters X (outer, 1, reduced * words), Y (outer, 1, 1); sizes outer, reduced."""
     outer, reduced = T.dynamic("outer", "int64"), T.dynamic("reduced", "int64")
     wide = accumulator(through)
     short = operation == "sum" and wide == "int64" and (of == "nonzero" or source in SHORT)
@@ -99,13 +99,13 @@ def reduce_rows(operation, of, gives, source, through, target):
             totals[0] = outcome(gives, totals[0], count)
             store_elements(totals, Y, (row, 0), 0, 1, target)
 
-    shapes = (outer, 1, reduced), (outer, 1, 1)
+    shapes = (outer, 1, reduced * words_of(source)), (outer, 1, 1)
     program = reduction(body, gives, storage_dtype(source), shapes[0], storage_dtype(target), shapes[1])
-    return program, RowSplit("outer", {"X": "reduced", "Y": 1}, work="reduced")
+    return program, RowSplit("outer", {"X": f"reduced * {words_of(source)}", "Y": 1}, work="reduced")
 
 
 def reduce_columns(operation, of, gives, source, through, target):
-    """Each column to one value; parameters X (outer, reduced, inner), Y (outer, 1, inner).
+    """Each column to one value; parameters X (outer, reduced, inner * words), Y (outer, 1, inner).
 
     Sizes are inner, outer, reduced.
     """
@@ -156,6 +156,7 @@ def reduce_columns(operation, of, gives, source, through, target):
                 X, Y, count, (place, inner // COLUMNS * COLUMNS), x, floats, bits, partial, totals, inner % COLUMNS
             )
 
-    shapes = (outer, reduced, inner), (outer, 1, inner)
+    shapes = (outer, reduced, inner * words_of(source)), (outer, 1, inner)
     program = reduction(body, gives, storage_dtype(source), shapes[0], storage_dtype(target), shapes[1])
-    return program, RowSplit("outer", {"X": "reduced * inner", "Y": "inner"}, work="reduced * inner")
+    split = {"X": f"reduced * inner * {words_of(source)}", "Y": "inner"}
+    return program, RowSplit("outer", split, work="reduced * inner")
