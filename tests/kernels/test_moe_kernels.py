@@ -107,9 +107,9 @@ def test_settings_are_those_that_measured_best() -> None:
     )
     for rows in (16, 32, 64):
         few = grouped_call(tile_rows=rows)
-        assert tma_settings(few) == GroupedGemmSettings(rows, 128, 64, 4, 256, turned=True, blocks=2)
+        assert tma_settings(few) == GroupedGemmSettings(rows, 128, 128, 2, 256, turned=True, blocks=2)
         gated = replace(few, activation="gelu_and_mul")
-        assert tma_settings(gated) == GroupedGemmSettings(rows, 64, 64, 4, 128, turned=True, blocks=2)
+        assert tma_settings(gated) == GroupedGemmSettings(rows, 64, 128, 2, 128, turned=True, blocks=2)
 
 
 @pytest.mark.parametrize(

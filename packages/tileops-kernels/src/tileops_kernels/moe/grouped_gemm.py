@@ -60,12 +60,9 @@ def tma_settings(call: GroupedGemmCall) -> GroupedGemmSettings:
 
 
 def _streaming_settings(call: GroupedGemmCall) -> GroupedGemmSettings:
-    """Two blocks a multiprocessor, each with four tiles of 16 KiB of weights under way."""
-    if call.activation == "none":
-        return GroupedGemmSettings(
-            rows=call.tile_rows, columns=128, depth=64, stages=4, threads=256, turned=True, blocks=2
-        )
-    return GroupedGemmSettings(rows=call.tile_rows, columns=64, depth=64, stages=4, threads=128, turned=True, blocks=2)
+    """Two blocks a multiprocessor, each with two tiles of 128 terms under way, 32 KiB of weights at a time."""
+    columns, threads = (128, 256) if call.activation == "none" else (64, 128)
+    return GroupedGemmSettings(call.tile_rows, columns, depth=128, stages=2, threads=threads, turned=True, blocks=2)
 
 
 def async_settings(call: GroupedGemmCall) -> GroupedGemmSettings:
