@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tests.kernels.moe_calls import ACTIVATIONS, ADA, AMPERE, CUDA_TYPES, HOPPER, LAYOUTS, cpu_call, grouped_call
-from tileops_kernels.build import cpu
+from tileops_kernels.build import cpu, cuda
 from tileops_kernels.build.launcher import CPUFunction
 from tileops_kernels.build.program import Program
 from tileops_kernels.devices import DeviceFacts
@@ -99,17 +100,53 @@ def test_every_kernel_type_is_registered() -> None:
     }
 
 
-def test_settings_are_those_that_measured_best() -> None:
-    """A change of Hopper's tiles needs a measurement."""
-    assert tma_settings(grouped_call()) == GroupedGemmSettings(128, 256, 64, 4, 256)
-    assert tma_settings(grouped_call(activation="silu_and_mul")) == GroupedGemmSettings(
-        128, 128, 64, 4, 256, stacked=True
-    )
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_settings_are_those_that_measured_best(layout: RowLayout) -> None:
+    """A change of Hopper's tiles needs a measurement; they are launched early where there is a schedule."""
+    early = layout != "masked"
+    many = grouped_call(layout=layout)
+    assert tma_settings(many) == GroupedGemmSettings(128, 256, 64, 4, 256, early=early)
+    for activation in ("silu_and_mul", "gelu_and_mul"):
+        expected = GroupedGemmSettings(128, 128, 64, 4, 256, stacked=True, early=early)
+        assert tma_settings(replace(many, activation=activation)) == expected
     for rows in (16, 32, 64):
-        few = grouped_call(tile_rows=rows)
-        assert tma_settings(few) == GroupedGemmSettings(rows, 128, 128, 2, 256, turned=True, blocks=2)
+        few = grouped_call(tile_rows=rows, layout=layout)
+        assert tma_settings(few) == GroupedGemmSettings(rows, 128, 128, 2, 256, turned=True, blocks=2, early=early)
         gated = replace(few, activation="gelu_and_mul")
-        assert tma_settings(gated) == GroupedGemmSettings(rows, 64, 128, 2, 128, turned=True, blocks=2)
+        assert tma_settings(gated) == GroupedGemmSettings(rows, 64, 128, 2, 128, turned=True, blocks=2, early=early)
+
+
+@pytest.mark.skipif(
+    shutil.which("nvcc") is None,
+    reason="no nvcc on PATH: install a CUDA toolkit, or pip install tileops-kernels[cuda]",
+)
+@pytest.mark.parametrize("tile_rows", [16, 128])
+def test_early_tiles_read_nothing_before_they_wait(tile_rows: int) -> None:
+    """The schedule lets them be launched; nothing but their place is read before the wait, nor may loads pass it."""
+    schedule, tiles = GroupedGemmTMAKernel(grouped_call(tile_rows=tile_rows)).programs()
+    assert "cudaTriggerProgrammaticLaunchCompletion();" in kernel_text(schedule)
+    text = kernel_text(tiles)
+    signature, body = text.split("{", 1)
+    before, behind = body.split("cudaGridDependencySynchronize();")
+    assert "S[" in behind
+    for access in ("S[", "D[", "A_desc,", "B_desc,"):
+        assert access not in before
+    assert "__restrict__" not in signature
+
+
+def test_only_tiles_with_a_schedule_on_hopper_are_launched_early() -> None:
+    """Slabs have nothing to wait for, and older architectures no way to."""
+    for kernel_type in CUDA_TYPES:
+        for layout in LAYOUTS:
+            early = kernel_type(grouped_call(layout=layout)).settings.early
+            assert early == (kernel_type is GroupedGemmTMAKernel and layout != "masked")
+    assert GroupedGemmTMAKernel.supported_archs == frozenset({90})
+
+
+def kernel_text(program: Program) -> str:
+    """The CUDA text of a program's kernel, compiled for Hopper."""
+    text = cuda.cross_compile(program, arch=90)
+    return text[text.rindex('extern "C" __global__') :]
 
 
 @pytest.mark.parametrize(
@@ -161,8 +198,9 @@ def test_config_is_the_settings() -> None:
             "rows": kernel.settings.rows,
             "early": kernel.settings.early,
         }
-        (alone,) = kernel_type(grouped_call(tile_rows=64, layout="masked")).programs()
-        assert kernel.config().items() <= dict(alone.arguments).items()
+        slabs = kernel_type(grouped_call(tile_rows=64, layout="masked"))
+        (alone,) = slabs.programs()
+        assert slabs.config().items() <= dict(alone.arguments).items()
 
 
 @pytest.mark.parametrize("kernel_type", [GroupedGemmTMAKernel, GroupedGemmKernel])

@@ -40,7 +40,7 @@ class GroupedGemmSettings(ProductSettings):
     `turned`: rows of weights are what an instruction has 64 of, so that a tile may have fewer of the operand's rows.
     `stacked`: gates and their factors are one tile of weights. `blocks`: how many a multiprocessor is to hold. `band`:
     row tiles that run beside one another for each tile of columns, so that they share an expert's weights in the cache.
-    `early`: tiles are launched while their schedule is made.
+    `early`: tiles are launched while their schedule is made, on Hopper.
     """
 
     turned: bool = False
@@ -51,12 +51,19 @@ class GroupedGemmSettings(ProductSettings):
 
 
 def tma_settings(call: GroupedGemmCall) -> GroupedGemmSettings:
-    """Tiles for Hopper; with an activation a block holds two of the weights', and few rows take as few as there are."""
+    """Tiles for Hopper; with an activation a block holds two of the weights', and few rows take as few as there are.
+
+    Tiles are launched `early` wherever there is a schedule, which is safe: the schedule is launched after all that was
+    asked of the stream before, reads the metadata and writes S; a block of tiles reads and writes no memory of the
+    device before it waits until all of that is finished and can be seen, and whatever is asked of the stream later
+    waits for the tiles. A capture records the same dependency as an edge of the graph.
+    """
+    early = call.layout != "masked"
     if call.few_rows:
-        return _streaming_settings(call)
-    if call.activation == "none":
-        return GroupedGemmSettings(rows=128, columns=256, depth=64, stages=4, threads=256)
-    return GroupedGemmSettings(rows=128, columns=128, depth=64, stages=4, threads=256, stacked=True)
+        return replace(_streaming_settings(call), early=early)
+    stacked = call.activation != "none"
+    columns = 128 if stacked else 256
+    return GroupedGemmSettings(128, columns, depth=64, stages=4, threads=256, stacked=stacked, early=early)
 
 
 def _streaming_settings(call: GroupedGemmCall) -> GroupedGemmSettings:
