@@ -191,7 +191,7 @@ def test_config_is_the_settings() -> None:
         kernel = kernel_type(grouped_call(tile_rows=64))
         assert dict(kernel.config()) == asdict(kernel.settings)
         schedule, tiles = kernel.programs()
-        assert kernel.config().items() <= dict(tiles.arguments).items()
+        assert kernel.settings.of_program().items() <= dict(tiles.arguments).items()
         assert dict(schedule.arguments) == {
             "layout": "ends",
             "alignment": 1,
@@ -200,7 +200,36 @@ def test_config_is_the_settings() -> None:
         }
         slabs = kernel_type(grouped_call(tile_rows=64, layout="masked"))
         (alone,) = slabs.programs()
-        assert slabs.config().items() <= dict(alone.arguments).items()
+        assert slabs.settings.of_program().items() <= dict(alone.arguments).items()
+
+
+@pytest.mark.skipif(
+    shutil.which("nvcc") is None,
+    reason="no nvcc on PATH: install a CUDA toolkit, or pip install tileops-kernels[cuda]",
+)
+def test_blocks_that_stay_are_a_program_of_their_own() -> None:
+    """It takes what it can use of the settings, and fetches before it multiplies, each by warps of their own."""
+    kernel = GroupedGemmTMAKernel(grouped_call())
+    kernel.settings = replace(kernel.settings, persistent=True)
+    schedule, tiles = kernel.programs()
+    assert schedule == GroupedGemmTMAKernel(grouped_call()).programs()[0]
+    assert dict(tiles.arguments) == {
+        "dtype": "float16",
+        "out_dtype": "float16",
+        "vector": 8,
+        "rows": 128,
+        "columns": 256,
+        "depth": 64,
+        "stages": 4,
+        "threads": 256,
+        "band": 8,
+        "early": True,
+    }
+    fetching, multiplying = kernel_text(tiles).split("} else {\n    tl::warpgroup_reg_alloc<240>")
+    assert "tl::tma_load(B_desc" in fetching
+    assert "wgmma" not in fetching
+    assert "tl::wgmma_ss" in multiplying
+    assert "tma_load" not in multiplying
 
 
 @pytest.mark.parametrize("kernel_type", [GroupedGemmTMAKernel, GroupedGemmKernel])
