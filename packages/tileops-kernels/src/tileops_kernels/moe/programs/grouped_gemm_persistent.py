@@ -14,6 +14,14 @@ FETCHERS = 128
 PART = 64
 """Columns of a tile that are written at a time."""
 
+WRITE = """
+static __device__ __forceinline__ int tileops_write_access(void *target, const void *source) {
+  __stcg((uint4 *)target, *(const uint4 *)source);
+  return 0;
+}
+"""
+"""CUDA text of a write of 16 bytes that the compiler does not take apart."""
+
 
 def grouped_gemm_persistent(dtype, out_dtype, vector, rows, columns, depth, stages, threads, band, early):
     """D's rows = A's rows times their expert's B transposed; parameters A, B, S, D, wide and grid, the blocks.
@@ -47,7 +55,7 @@ def grouped_gemm_persistent(dtype, out_dtype, vector, rows, columns, depth, stag
                     T.evaluate(
                         T.call_extern(
                             "int32",
-                            "tileops_store_access",
+                            "tileops_write_access",
                             T.address_of(D[row + i, column + j]),
                             T.address_of(ready[0]),
                         )
@@ -66,7 +74,7 @@ def grouped_gemm_persistent(dtype, out_dtype, vector, rows, columns, depth, stag
         wide: T.int32,
         grid: T.int32,
     ):
-        with T.Kernel(grid, threads=threads + FETCHERS, prelude=PRELUDE) as block:
+        with T.Kernel(grid, threads=threads + FETCHERS, prelude=PRELUDE + WRITE) as block:
             T.assume(k % vector == 0)
             a = T.alloc_shared((stages, rows, depth), dtype)
             b = T.alloc_shared((stages, columns, depth), dtype)
@@ -76,6 +84,7 @@ def grouped_gemm_persistent(dtype, out_dtype, vector, rows, columns, depth, stag
             sums = T.alloc_fragment((rows, columns), "float32")
             ready = T.alloc_local((access,), out_dtype)
             place = T.alloc_local((1,), "int32")
+            line = T.alloc_local((1,), "int32")
             column = T.alloc_local((1,), "int64")
             count = T.alloc_local((1,), "int32")
             thread = T.get_thread_binding(0)
@@ -89,7 +98,7 @@ def grouped_gemm_persistent(dtype, out_dtype, vector, rows, columns, depth, stag
                     locate(block + turn * grid, wide, place, column)
                     row = S[1, place[0]]
                     if row < S[2, place[0]]:
-                        line = T.cast(S[0, place[0]] * n + column[0], "int32")
+                        line[0] = T.cast(S[0, place[0]] * n + column[0], "int32")
                         for step in T.serial(steps):
                             stage = count[0] % stages
                             T.mbarrier_wait_parity(free[stage], (count[0] // stages + 1) % 2)
@@ -99,7 +108,7 @@ def grouped_gemm_persistent(dtype, out_dtype, vector, rows, columns, depth, stag
                                 barrier=full[stage],
                             )
                             T.tma_copy(
-                                B[line : line + columns, step * depth : (step + 1) * depth],
+                                B[line[0] : line[0] + columns, step * depth : (step + 1) * depth],
                                 b[stage, :, :],
                                 barrier=full[stage],
                             )
