@@ -99,17 +99,29 @@ def test_every_kernel_type_is_registered() -> None:
     }
 
 
-def test_settings_are_those_that_measured_best() -> None:
-    """A change of Hopper's tiles needs a measurement."""
-    assert tma_settings(grouped_call()) == GroupedGemmSettings(128, 256, 64, 4, 256)
-    assert tma_settings(grouped_call(activation="silu_and_mul")) == GroupedGemmSettings(
-        128, 128, 64, 4, 256, stacked=True
-    )
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_settings_are_those_that_measured_best(layout: RowLayout) -> None:
+    """A change of Hopper's tiles needs a measurement; they are launched early where there is a schedule."""
+    early = layout != "masked"
+    many = grouped_call(layout=layout)
+    assert tma_settings(many) == GroupedGemmSettings(128, 256, 64, 4, 256, early=early)
+    for activation in ("silu_and_mul", "gelu_and_mul"):
+        expected = GroupedGemmSettings(128, 128, 64, 4, 256, stacked=True, early=early)
+        assert tma_settings(replace(many, activation=activation)) == expected
     for rows in (16, 32, 64):
-        few = grouped_call(tile_rows=rows)
-        assert tma_settings(few) == GroupedGemmSettings(rows, 128, 64, 4, 256, turned=True, blocks=2)
+        few = grouped_call(tile_rows=rows, layout=layout)
+        assert tma_settings(few) == GroupedGemmSettings(rows, 128, 128, 2, 256, turned=True, blocks=2, early=early)
         gated = replace(few, activation="gelu_and_mul")
-        assert tma_settings(gated) == GroupedGemmSettings(rows, 64, 64, 4, 128, turned=True, blocks=2)
+        assert tma_settings(gated) == GroupedGemmSettings(rows, 64, 128, 2, 128, turned=True, blocks=2, early=early)
+
+
+def test_only_tiles_with_a_schedule_on_hopper_are_launched_early() -> None:
+    """Slabs have nothing to wait for, and older architectures no way to."""
+    for kernel_type in CUDA_TYPES:
+        for layout in LAYOUTS:
+            early = kernel_type(grouped_call(layout=layout)).settings.early
+            assert early == (kernel_type is GroupedGemmTMAKernel and layout != "masked")
+    assert GroupedGemmTMAKernel.supported_archs == frozenset({90})
 
 
 @pytest.mark.parametrize(
@@ -154,15 +166,16 @@ def test_config_is_the_settings() -> None:
         kernel = kernel_type(grouped_call(tile_rows=64))
         assert dict(kernel.config()) == asdict(kernel.settings)
         schedule, tiles = kernel.programs()
-        assert kernel.config().items() <= dict(tiles.arguments).items()
+        assert kernel.settings.of_program().items() <= dict(tiles.arguments).items()
         assert dict(schedule.arguments) == {
             "layout": "ends",
             "alignment": 1,
             "rows": kernel.settings.rows,
             "early": kernel.settings.early,
         }
-        (alone,) = kernel_type(grouped_call(tile_rows=64, layout="masked")).programs()
-        assert kernel.config().items() <= dict(alone.arguments).items()
+        slabs = kernel_type(grouped_call(tile_rows=64, layout="masked"))
+        (alone,) = slabs.programs()
+        assert slabs.settings.of_program().items() <= dict(alone.arguments).items()
 
 
 @pytest.mark.parametrize("kernel_type", [GroupedGemmTMAKernel, GroupedGemmKernel])

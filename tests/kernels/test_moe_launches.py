@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 import torch
@@ -129,3 +130,16 @@ def test_no_terms_are_a_few_of_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     left, weights, _, _ = launches.tiles[-1]
     assert torch.equal(left, torch.zeros(3, 8).half())
     assert torch.equal(weights, torch.zeros(8, 8).half())
+
+
+def test_blocks_that_stay_are_as_many_as_multiprocessors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They get their number behind the tiles of columns; others get none."""
+    launches = Launches(monkeypatch)
+    call = grouped_call(600, 16)
+    a, b, output = torch.ones(5, 16).half(), torch.ones(2, 600, 16).half(), torch.zeros(5, 600).half()
+    ends = torch.tensor([2, 5], dtype=torch.int32)
+    for persistent in (False, True):
+        kernel = GroupedGemmTMAKernel(call)
+        kernel.settings = replace(kernel.settings, persistent=persistent)
+        kernel.forward(a, b, ends, output)
+    assert launches.extents == [(3,), (3, call.sm_count)]

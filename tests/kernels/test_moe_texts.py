@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -107,3 +108,41 @@ def test_a_schedule_counts_an_expert_in_each_thread() -> None:
     assert "__launch_bounds__(1024, 1)" in text
     assert "window < ((experts + 1023) >> 10)" in text
     assert text.count("< experts") == 1
+
+
+@pytest.mark.parametrize("tile_rows", [16, 128])
+def test_early_tiles_read_nothing_before_they_wait(tile_rows: int) -> None:
+    """The schedule lets them be launched; nothing but their place is read before the wait, nor may loads pass it."""
+    schedule, tiles = GroupedGemmTMAKernel(grouped_call(tile_rows=tile_rows)).programs()
+    assert "cudaTriggerProgrammaticLaunchCompletion();" in body(schedule)
+    signature, inside = body(tiles).split("{", 1)
+    before, behind = inside.split("cudaGridDependencySynchronize();")
+    assert "S[" in behind
+    for access in ("S[", "D[", "A_desc,", "B_desc,"):
+        assert access not in before
+    assert "__restrict__" not in signature
+
+
+def test_blocks_that_stay_are_a_program_of_their_own() -> None:
+    """It takes what it can use of the settings, and fetches before it multiplies, each by warps of their own."""
+    kernel = GroupedGemmTMAKernel(grouped_call())
+    kernel.settings = replace(kernel.settings, persistent=True)
+    schedule, tiles = kernel.programs()
+    assert schedule == GroupedGemmTMAKernel(grouped_call()).programs()[0]
+    assert dict(tiles.arguments) == {
+        "dtype": "float16",
+        "out_dtype": "float16",
+        "vector": 8,
+        "rows": 128,
+        "columns": 256,
+        "depth": 64,
+        "stages": 4,
+        "threads": 256,
+        "band": 8,
+        "early": True,
+    }
+    fetching, multiplying = body(tiles).split("} else {\n    tl::warpgroup_reg_alloc<240>")
+    assert "tl::tma_load(B_desc" in fetching
+    assert "wgmma" not in fetching
+    assert "tl::wgmma_ss" in multiplying
+    assert "tma_load" not in multiplying

@@ -30,6 +30,7 @@ OUT_DTYPES = {**DTYPES, torch.float32: "float32"}
 """The dtypes of results."""
 
 _CUDA_PROGRAMS = "tileops_kernels.moe.programs.grouped_gemm"
+_PERSISTENT_PROGRAMS = "tileops_kernels.moe.programs.grouped_gemm_persistent"
 _CPU_PROGRAMS = "tileops_kernels.moe.programs.grouped_gemm_cpu"
 
 
@@ -40,7 +41,8 @@ class GroupedGemmSettings(ProductSettings):
     `turned`: rows of weights are what an instruction has 64 of, so that a tile may have fewer of the operand's rows.
     `stacked`: gates and their factors are one tile of weights. `blocks`: how many a multiprocessor is to hold. `band`:
     row tiles that run beside one another for each tile of columns, so that they share an expert's weights in the cache.
-    `early`: tiles are launched while their schedule is made.
+    `early`: tiles are launched while their schedule is made, on Hopper. `persistent`: as many blocks as
+    there are multiprocessors take one tile after the other; for tiles with a schedule and no activation, on Hopper.
     """
 
     turned: bool = False
@@ -48,24 +50,36 @@ class GroupedGemmSettings(ProductSettings):
     blocks: int = 1
     band: int = 8
     early: bool = False
+    persistent: bool = False
+
+    def of_program(self) -> Mapping[str, int]:
+        """The settings that the program of the tiles is built with."""
+        given = asdict(self)
+        if given.pop("persistent"):
+            given = {name: value for name, value in given.items() if name not in ("turned", "stacked", "blocks")}
+        return given
 
 
 def tma_settings(call: GroupedGemmCall) -> GroupedGemmSettings:
-    """Tiles for Hopper; with an activation a block holds two of the weights', and few rows take as few as there are."""
+    """Tiles for Hopper; with an activation a block holds two of the weights', and few rows take as few as there are.
+
+    Tiles are launched `early` wherever there is a schedule, which is safe: the schedule is launched after all that was
+    asked of the stream before, reads the metadata and writes S; a block of tiles reads and writes no memory of the
+    device before it waits until all of that is finished and can be seen, and whatever is asked of the stream later
+    waits for the tiles. A capture records the same dependency as an edge of the graph.
+    """
+    early = call.layout != "masked"
     if call.few_rows:
-        return _streaming_settings(call)
-    if call.activation == "none":
-        return GroupedGemmSettings(rows=128, columns=256, depth=64, stages=4, threads=256)
-    return GroupedGemmSettings(rows=128, columns=128, depth=64, stages=4, threads=256, stacked=True)
+        return replace(_streaming_settings(call), early=early)
+    stacked = call.activation != "none"
+    columns = 128 if stacked else 256
+    return GroupedGemmSettings(128, columns, depth=64, stages=4, threads=256, stacked=stacked, early=early)
 
 
 def _streaming_settings(call: GroupedGemmCall) -> GroupedGemmSettings:
-    """Two blocks a multiprocessor, each with four tiles of 16 KiB of weights under way."""
-    if call.activation == "none":
-        return GroupedGemmSettings(
-            rows=call.tile_rows, columns=128, depth=64, stages=4, threads=256, turned=True, blocks=2
-        )
-    return GroupedGemmSettings(rows=call.tile_rows, columns=64, depth=64, stages=4, threads=128, turned=True, blocks=2)
+    """Two blocks a multiprocessor, each with two tiles of 128 terms under way, 32 KiB of weights at a time."""
+    columns, threads = (128, 256) if call.activation == "none" else (64, 128)
+    return GroupedGemmSettings(call.tile_rows, columns, depth=128, stages=2, threads=threads, turned=True, blocks=2)
 
 
 def async_settings(call: GroupedGemmCall) -> GroupedGemmSettings:
@@ -117,6 +131,15 @@ class GroupedGemmCUDAKernel(_GroupedGemm, CUDAProduct[GroupedGemmCall]):
 
     def program_for(self, stream: str, *, vector: int, n: int = 0, k: int = 0) -> Program:
         """The program that streams operands as `stream` says, with n and k compiled in where they are not 0."""
+        if self.settings.persistent:
+            return Program.of(
+                _PERSISTENT_PROGRAMS,
+                "grouped_gemm_persistent",
+                dtype=DTYPES[self.call.dtype],
+                out_dtype=OUT_DTYPES[self.call.out_dtype],
+                vector=vector,
+                **self.settings.of_program(),
+            )
         return Program.of(
             _CUDA_PROGRAMS,
             "grouped_gemm_tiles",
@@ -128,7 +151,7 @@ class GroupedGemmCUDAKernel(_GroupedGemm, CUDAProduct[GroupedGemmCall]):
             n=n,
             k=k,
             vector=vector,
-            **asdict(self.settings),
+            **self.settings.of_program(),
         )
 
     def forward(self, a: Tensor, b: Tensor, layout_metadata: Tensor, output: Tensor) -> Tensor:
@@ -148,7 +171,8 @@ class GroupedGemmCUDAKernel(_GroupedGemm, CUDAProduct[GroupedGemmCall]):
                 most = -(-rows // self.settings.rows) + experts
                 tiles = torch.empty((3, most), dtype=torch.int32, device=a.device)
                 schedule[0](found, tiles, experts)
-                run(*operands, tiles, result, wide)
+                grid = (self.call.sm_count,) if self.settings.persistent else ()
+                run(*operands, tiles, result, wide, *grid)
             else:
                 run(*operands, found, result, wide, a.shape[1])
             if target is not output:
