@@ -55,12 +55,14 @@ ROWS = ((2, 1, 128, 2), (32, 4, 32, 8), (256, 32, 4, 8), (512, 64, 2, 8), (1024,
 """Vectors that a row has at most, lanes, rows of a block and accesses at a time, of each program but the last."""
 
 
-def row_settings(outer: int, reduced: int, vector: int, sm_count: int) -> RowSettings:
-    """A lane for one or two accesses, up to 64 with eight each, then a block; few rows are given more lanes."""
+def row_settings(
+    outer: int, reduced: int, vector: int, sm_count: int, table: Sequence[tuple[int, int, int, int]] = ROWS
+) -> RowSettings:
+    """A lane for one or two accesses, up to 64 with eight each, then a block; few rows have as many as its last."""
     vectors = reduced // vector
     few = vectors > 32 and outer <= 2 * sm_count
-    for longest, lanes, rows, unroll in ROWS:
-        if vectors <= longest and not (few and lanes < 256):
+    for longest, lanes, rows, unroll in table:
+        if vectors <= longest and not (few and lanes < table[-1][1]):
             return RowSettings(vector=vector, lanes=lanes, rows=rows, unroll=unroll)
     return RowSettings(vector=vector, lanes=512, rows=1, unroll=4)
 
