@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from contextlib import nullcontext
+from dataclasses import asdict, replace
 
 import pytest
 import torch
@@ -26,8 +27,15 @@ from tileops_kernels.norm import (
 )
 from tileops_kernels.norm.batch_norm import BatchNormInferKernel, BatchNormTrainKernel
 from tileops_kernels.norm.batch_norm_bwd import BatchNormBwdKernel
-from tileops_kernels.norm.layer_norm import LayerNormKernel, LayerNormOnChipKernel, LayerNormStreamingKernel
+from tileops_kernels.norm.layer_norm import (
+    LayerNormKernel,
+    LayerNormOnChipKernel,
+    LayerNormStreamingKernel,
+    LeanSettings,
+    lean_settings,
+)
 from tileops_kernels.norm.planes import PlaneSettings, block_suffices, plane_settings, split_count
+from tileops_kernels.norm.rows import OnChipSettings
 
 HOPPER = DeviceFacts(arch=90, sm_count=132, smem_budget=232448)
 CUDA = torch.device("cuda", 0)
@@ -145,6 +153,49 @@ def test_gradients_share_entries_and_programs_as_norms_do() -> None:
         {"dtype", "vector", "threads", "unroll", "blocks"},
         {"dtype", "vector", "lanes", "slots", "unroll"},
     ]
+
+
+@pytest.mark.parametrize(
+    ("n", "lanes", "rows_of_a_block", "blocks"),
+    [
+        (136, 16, 4, 16),
+        (256, 16, 4, 16),
+        (264, 32, 2, 16),
+        (512, 32, 2, 16),
+        (4104, 128, 1, 6),
+        (8184, 128, 1, 6),
+        (8192, 256, 1, 4),
+        (8200, 256, 1, 3),
+        (16384, 256, 1, 3),
+        (16392, 288, 1, 2),
+        (32768, 512, 1, 1),
+    ],
+)
+def test_lean_settings(n: int, lanes: int, rows_of_a_block: int, blocks: int) -> None:
+    """Short rows have two accesses a thread; long ones up to eight, and their weights late."""
+    for dtype in (torch.float16, torch.bfloat16):
+        expected = LeanSettings(lanes=lanes, rows=rows_of_a_block, blocks=blocks, lean=True, late=n > 512)
+        assert lean_settings(rows(n, dtype)) == expected
+        assert dict(LayerNormOnChipKernel(rows(n, dtype)).config()) == asdict(expected)
+    assert lanes * rows_of_a_block * blocks <= 1024
+    assert -(-n // (8 * lanes)) <= 8
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        (rows(128), OnChipSettings(lanes=16, rows=8, blocks=1)),
+        (rows(520), OnChipSettings(lanes=96, rows=1, blocks=1)),
+        (rows(4096), OnChipSettings(lanes=64, rows=1, blocks=8)),
+        (rows(8192, torch.float32), OnChipSettings(lanes=256, rows=1, blocks=2)),
+        (replace(rows(8192), weight_dtype=torch.float32), OnChipSettings(lanes=256, rows=1, blocks=2)),
+    ],
+    ids=["shortest", "between", "up_to_4096", "float32", "float32_weight"],
+)
+def test_other_rows_are_as_those_of_other_norms(call: LayerNormCall, expected: OnChipSettings) -> None:
+    """Rows between short and long ones, and what is float32, have the settings that norms share."""
+    assert lean_settings(call) is None
+    assert LayerNormOnChipKernel(call).settings == expected
 
 
 def test_a_row_kernel_has_a_program_for_each_signature() -> None:
@@ -267,6 +318,17 @@ def test_row_offsets_are_wide(
     """The programs compile for Hopper and compute row offsets in 64 bits."""
     text = cuda.cross_compile(kernel_type(rows(n)).program(True, True), arch=90)
     assert re.search(rf"\(int64_t\)blockIdx\.x\).*\* \(int64_t\){n}\)", text)
+
+
+@needs_nvcc
+def test_weights_of_long_rows_are_read_late() -> None:
+    """Weights of long rows come after the sums, which leaves their registers to the row; of short ones before."""
+    text = cuda.cross_compile(LayerNormOnChipKernel(rows(8192)).program(True, True), arch=90)
+    assert text.index("__shfl_xor_sync") < text.index("(W + ")
+    assert "__launch_bounds__(256, 4)" in text
+    short = cuda.cross_compile(LayerNormOnChipKernel(rows(256)).program(True, True), arch=90)
+    assert short.index("(W + ") < short.index("__shfl_xor_sync")
+    assert "__launch_bounds__(64, 16)" in short
 
 
 @needs_nvcc
