@@ -19,13 +19,15 @@ from tileops_kernels.devices import DeviceFacts
 from tileops_kernels.errors import NoImplementationError
 from tileops_kernels.reduction import REDUCE_KERNELS, Operation, ReduceCall, reduce_kernels
 from tileops_kernels.reduction.launches import ColumnSettings, vector_width
-from tileops_kernels.reduction.passes import Pass
+from tileops_kernels.reduction.passes import Pass, planes_of
 from tileops_kernels.reduction.reduce import (
+    PlaneSettings,
     ReduceCPUKernel,
     ReduceKernel,
     RowSettings,
     Step,
     column_settings,
+    plane_settings,
     row_settings,
     settings_of,
 )
@@ -98,6 +100,37 @@ def test_column_settings() -> None:
     assert column_settings(64 * 132, 2048, 8, 132) == ColumnSettings(8, across=32, down=8, unroll=8)
     assert column_settings(512, 15, 8, 132) == alone
     assert column_settings(512 * 132, 2048, 8, 132) == alone
+
+
+@pytest.mark.parametrize(
+    ("planes", "expected"),
+    [
+        ((4, 128, 4096), PlaneSettings(vector=8)),
+        ((4, 1, 4096), PlaneSettings(vector=8)),
+        ((5, 131, 4096), None),
+        ((5, 132, 4096), PlaneSettings(vector=8)),
+        ((16, 132, 4096), PlaneSettings(vector=8)),
+        ((17, 132, 4096), None),
+        ((64, 528, 56), None),
+        ((64, 528, 64), PlaneSettings(vector=8)),
+        ((63, 528, 64), PlaneSettings(vector=8)),
+        ((63, 529, 64), None),
+        ((64, 529, 64), PlaneSettings(vector=8)),
+        ((2, 3, 1023), PlaneSettings(vector=1)),
+        ((2, 3, 1025), None),
+    ],
+)
+def test_plane_settings(planes: tuple[int, int, int], expected: PlaneSettings | None) -> None:
+    """A block takes a channel of one turn, of few turns where channels are many, and no more blocks than have work."""
+    assert plane_settings(planes, torch.float16, 132) == expected
+
+
+def test_planes() -> None:
+    """Reduced axes on both sides of one run of others; axes of one element count for none."""
+    assert planes_of((4, 128, 4096), (0, 2)) == (4, 128, 4096)
+    assert planes_of((1, 4, 2, 3, 1, 64, 2), (1, 5, 6)) == (4, 6, 128)
+    for shape, axes in (((4, 128, 64), (0,)), ((1, 128, 64), (0, 2)), ((2, 3, 4, 5), (1, 3)), ((4, 0, 64), (0, 2))):
+        assert planes_of(shape, axes) is None
 
 
 def test_settings_are_those_of_a_part() -> None:
@@ -241,6 +274,7 @@ class Launches:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.programs: list[Program] = []
         self.given: list[tuple[Tensor, Tensor]] = []
+        self.counts: list[tuple[float, ...]] = []
         monkeypatch.setattr(cuda, "load", self.load)
         monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
 
@@ -250,9 +284,13 @@ class Launches:
         self.programs.append(program)
         rows = program.builder == "reduce_rows"
 
-        def run(x: Tensor, y: Tensor) -> None:
+        def run(x: Tensor, y: Tensor, *count: float) -> None:
             self.given.append((x, y))
-            y.zero_().select(1, 0).copy_(x.double().sum((1, 2) if rows else 1))
+            self.counts.append(count)
+            if program.builder == "reduce_planes":
+                y.copy_(x.double().sum((0, 2, 3)))
+            else:
+                y.zero_().select(1, 0).copy_(x.double().sum((1, 2) if rows else 1))
 
         return run
 
@@ -265,6 +303,9 @@ class Launches:
         ((6, 63), (1,)),
         ((6, 63), (0,)),
         ((2, 33, 64), (0, 2)),
+        ((2, 33, 16), (0, 2)),
+        ((2, 33, 63), (0, 2)),
+        ((2, 3, 5, 64, 2), (0, 3, 4)),
         ((4, 32768), (1,)),
         ((4096, 2), (0,)),
         ((5,), (0,)),
@@ -299,12 +340,36 @@ def test_launches_get_packed_views(
     assert set(launches.programs) <= set(kernel.programs())
 
 
+@pytest.mark.parametrize(
+    ("shape", "builders"),
+    [
+        ((2, 3, 64), ["reduce_planes"]),
+        ((2, 3, 16), ["reduce_rows", "reduce_columns"]),
+        ((2, 3, 1 << 14), ["reduce_rows", "reduce_rows", "reduce_columns"]),
+    ],
+)
+def test_outer_and_inner_axes_take_one_launch(
+    shape: tuple[int, ...], builders: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A block for each channel where that suffices, told of a mean how many elements there are; else passes."""
+    launches = Launches(monkeypatch)
+    kernel = ReduceKernel(replace(cuda_call(torch.float32), gives="mean"))
+    y = kernel.forward(torch.ones(shape), (0, 2))
+    assert y.shape == (3,)
+    assert [program.builder for program in launches.programs] == builders
+    assert launches.counts[-1] == (shape[0] * shape[2],)
+    assert set(launches.programs) <= set(kernel.programs())
+
+
 def test_booleans_are_launched_as_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program gets booleans as the bytes that they are."""
     launches = Launches(monkeypatch)
     kernel = ReduceKernel(cuda_call(torch.bool, torch.int64))
     assert kernel.forward(torch.tensor([[True, False, True]]), (1,)).tolist() == [2]
     assert launches.given[0][0].dtype is torch.uint8
+    assert kernel.forward(torch.ones(2, 3, 128, dtype=torch.bool), (0, 2)).tolist() == [256] * 3
+    assert launches.programs[-1].builder == "reduce_planes"
+    assert launches.given[-1][0].dtype is torch.uint8
 
 
 def test_no_elements_launch_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -320,11 +385,14 @@ def test_no_elements_launch_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.which("nvcc") is None,
     reason="no nvcc on PATH: install a CUDA toolkit, or pip install tileops-kernels[cuda]",
 )
-@pytest.mark.parametrize("rows", [True, False], ids=["rows", "columns"])
-def test_offsets_are_wide_and_accesses_whole(rows: bool) -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [row_settings(999, 4096, 8, 132), column_settings(512, 2048, 8, 132), PlaneSettings(vector=8)],
+    ids=["rows", "columns", "planes"],
+)
+def test_offsets_are_wide_and_accesses_whole(settings: RowSettings | ColumnSettings | PlaneSettings) -> None:
     """Offsets are computed in 64 bits and elements read 16 bytes at a time."""
     kernel = ReduceKernel(cuda_call())
-    settings = row_settings(999, 4096, 8, 132) if rows else column_settings(512, 2048, 8, 132)
     text = cuda.cross_compile(kernel.program(kernel.first, settings), arch=90)
 
     assert re.search(r"tileops_read_once\(\(&\(x\[.*&\(X\[.*\(int64_t\)blockIdx\.x", text)

@@ -26,11 +26,12 @@ from tileops_kernels.reduction.launches import (
     ColumnSettings,
     bare,
     columns_view,
+    packed_view,
     rows_view,
     spelled,
     vector_width,
 )
-from tileops_kernels.reduction.passes import Pass, Spread, passes
+from tileops_kernels.reduction.passes import Pass, Spread, passes, planes_of
 
 DTYPES = {**FLOATS, **INTEGERS}
 """The dtypes of elements, with TileLang's names for them."""
@@ -49,7 +50,29 @@ class RowSettings:
     unroll: int
 
 
-Settings: TypeAlias = RowSettings | ColumnSettings
+@dataclass(frozen=True, slots=True)
+class PlaneSettings:
+    """Launch settings of planes: elements of an access, threads of a channel, accesses at a time."""
+
+    vector: int
+    threads: int = 512
+    unroll: int = 4
+
+
+Settings: TypeAlias = RowSettings | ColumnSettings | PlaneSettings
+
+BUILDERS: Mapping[type[Settings], str] = {
+    RowSettings: "reduce_rows",
+    ColumnSettings: "reduce_columns",
+    PlaneSettings: "reduce_planes",
+}
+"""The builder that each kind of settings belongs to."""
+
+LINE_BYTES = 128
+"""What a plane has at least to be read by one block: less would leave parts of what memory hands over to others."""
+
+TURNS = 4
+"""Turns of a block through a channel at most; more would take longer than the second launch that is spared."""
 
 ROWS = ((2, 1, 128, 2), (32, 4, 32, 8), (256, 32, 4, 8), (512, 64, 2, 8), (1024, 256, 1, 4))
 """Vectors that a row has at most, lanes, rows of a block and accesses at a time, of each program but the last."""
@@ -87,6 +110,22 @@ def settings_of(each: Pass, vector: int, sm_count: int) -> Settings:
         return row_settings(each.outer * each.parts, each.reduced // each.parts, vector, sm_count)
     vectors = each.outer * each.inner // vector
     return column_settings(vectors * each.parts, each.reduced // each.parts, vector, sm_count)
+
+
+def plane_settings(planes: tuple[int, int, int], dtype: torch.dtype, sm_count: int) -> PlaneSettings | None:
+    """The settings of `[batch, channels, length]` where a block for each channel takes one launch, else None.
+
+    It does where a block reads its channel at once, and where it takes a few turns but channels are as many as
+    multiprocessors. Channels that leave threads idle are few.
+    """
+    batch, channels, length = planes
+    settings = PlaneSettings(vector=vector_width(length, dtype))
+    vectors = batch * length // settings.vector
+    turns = -(-vectors // (settings.threads * settings.unroll))
+    idle = vectors < settings.threads and channels > 4 * sm_count
+    if length * dtype.itemsize < LINE_BYTES or turns > TURNS or (turns > 1 and channels < sm_count) or idle:
+        return None
+    return settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +170,7 @@ class _PassesKernel(Kernel[ReduceCall], ReduceFwdInterface):
             return torch.full(kept, _of_nothing(call), dtype=call.result, device=x.device)
         y = torch.empty(kept, dtype=call.result, device=x.device)
         planned = passes(shape, tuple(axes), self.spread())
-        source, result = (tensor.view(torch.uint8) if tensor.dtype is torch.bool else tensor for tensor in (x, y))
+        source, result = _as_stored(x), _as_stored(y)
         step, count = self.first, [x.numel() / y.numel()] if call.gives == "mean" else []
         for each in planned[:-1]:
             target = torch.empty(each.outer * each.parts * each.inner, dtype=self._wide, device=x.device)
@@ -177,13 +216,14 @@ class ReduceKernel(_PassesKernel):
                 lengths = [*(longest for longest, *_ in ROWS), ROWS[-1][0] + 1]
                 found += (self.program(step, row_settings(3, length * vector, vector, 1)) for length in lengths)
                 found += (self.program(step, column_settings(count, 16, vector, 1)) for count in (1, 3, 64, 512))
+                if step == self.first:
+                    found.append(self.program(step, PlaneSettings(vector=vector)))
         return tuple(found)
 
     def program(self, step: Step, settings: Settings) -> Program:
         """The program of one pass."""
-        builder = "reduce_rows" if isinstance(settings, RowSettings) else "reduce_columns"
         arguments = {"operation": self.call.operation, **asdict(step), **asdict(settings)}
-        return Program.of(_CUDA_PROGRAMS, builder, **arguments)
+        return Program.of(_CUDA_PROGRAMS, BUILDERS[type(settings)], **arguments)
 
     def spread(self) -> Spread:
         """Sixteen parts of rows for each multiprocessor, or a block of columns."""
@@ -191,8 +231,24 @@ class ReduceKernel(_PassesKernel):
 
     def forward(self, x: Tensor, axes: Sequence[int]) -> Tensor:
         """See `ReduceFwdInterface.forward`; the current device is what it was."""
+        planes = planes_of(tuple(x.shape), tuple(axes))
         with torch.cuda.device(x.device):
+            if planes is not None:
+                settings = plane_settings(planes, x.dtype, self.call.sm_count)
+                if settings is not None:
+                    return self._reduce_planes(x, axes, planes, settings)
             return super().forward(x, axes)
+
+    def _reduce_planes(
+        self, x: Tensor, axes: Sequence[int], planes: tuple[int, int, int], settings: PlaneSettings
+    ) -> Tensor:
+        batch, channels, length = planes
+        kept = [extent for axis, extent in enumerate(x.shape) if axis not in axes]
+        y = torch.empty(kept, dtype=self.call.result, device=x.device)
+        count = [float(batch * length)] if self.call.gives == "mean" else []
+        view = packed_view(_as_stored(x), (batch, channels, length // settings.vector, settings.vector))
+        self._loaded[self.first, settings](view, _as_stored(y).view(channels), *count)
+        return y
 
     def run(self, each: Pass, step: Step, source: Tensor, target: Tensor, count: Sequence[float]) -> None:
         """Launch one pass."""
@@ -246,6 +302,11 @@ class ReduceCPUKernel(_PassesKernel):
 def _stored(dtype: torch.dtype) -> str:
     """TileLang's name of the dtype in which elements of `dtype` lie in memory: booleans are bytes."""
     return "uint8" if dtype is torch.bool else DTYPES[dtype]
+
+
+def _as_stored(tensor: Tensor) -> Tensor:
+    """A tensor with the dtype in which its elements lie in memory."""
+    return tensor.view(torch.uint8) if tensor.dtype is torch.bool else tensor
 
 
 def _of_nothing(call: ReduceCall) -> float:
