@@ -36,8 +36,9 @@ def lean_settings(call: LayerNormCall) -> LeanSettings | None:
     """The settings of rows whose instructions bound them: short and long ones in half precision; None for others.
 
     Short rows have two accesses a thread and blocks of 64 threads; long ones up to eight, with registers for 768
-    threads on a multiprocessor, but 1024 vectors have 256 threads with four. A weight of float32 would take the
-    registers that these leave, and float32 has fewer elements to an access.
+    threads on a multiprocessor, or for 512 where the last vectors are not all there, which takes more; 1024 vectors
+    have 256 threads with four. A weight of float32 would take the registers that these leave, and float32 has fewer
+    elements to an access.
     """
     vectors = call.n // vector_width(call)
     if call.dtype.itemsize > 2 or weight_dtypes(call) or vectors <= 16 or 64 < vectors <= 512:
@@ -46,8 +47,8 @@ def lean_settings(call: LayerNormCall) -> LeanSettings | None:
         lanes = lanes_of(-(-vectors // 2))
         return LeanSettings(lanes=lanes, rows=64 // lanes, blocks=16, lean=True, late=False)
     lanes = max(128 if vectors < 1024 else 256, lanes_of(-(-vectors // 8)))
-    threads = 1024 if vectors == 1024 else 768
-    return LeanSettings(lanes=lanes, rows=1, blocks=threads // lanes, lean=True, late=True)
+    threads = 1024 if vectors == 1024 else 512 if vectors % lanes else 768
+    return LeanSettings(lanes=lanes, rows=1, blocks=max(1, threads // lanes), lean=True, late=True)
 
 
 class LayerNormCUDAKernel(CUDARows, LayerNormFwdInterface):
