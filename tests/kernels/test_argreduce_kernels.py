@@ -17,9 +17,19 @@ from tileops_kernels.build.program import Program
 from tileops_kernels.devices import DeviceFacts
 from tileops_kernels.errors import NoImplementationError
 from tileops_kernels.reduction import ARG_REDUCE_KERNELS, ArgOperation, ArgReduceCall, arg_reduce_kernels
-from tileops_kernels.reduction.argreduce import ArgReduceCPUKernel, ArgReduceKernel, Choice, candidate_settings, choices
-from tileops_kernels.reduction.passes import Pass
-from tileops_kernels.reduction.reduce import column_settings, row_settings
+from tileops_kernels.reduction.argreduce import (
+    ArgReduceCPUKernel,
+    ArgReduceKernel,
+    Choice,
+    ShortColumnSettings,
+    candidate_settings,
+    choices,
+    column_settings,
+    row_settings,
+)
+from tileops_kernels.reduction.launches import ColumnSettings
+from tileops_kernels.reduction.passes import Pass, passes
+from tileops_kernels.reduction.reduce import RowSettings
 
 HOPPER = DeviceFacts(arch=90, sm_count=132, smem_budget=232448)
 DTYPES = [torch.float16, torch.bfloat16, torch.float32]
@@ -76,6 +86,52 @@ def test_each_operation_and_dtype_has_an_entry_of_its_own() -> None:
 def test_choices(planned: list[Pass], count: int, expected: list[Choice]) -> None:
     """Parts behind one another begin `step` apart; columns laid side by side take turns."""
     assert list(choices(planned, count)) == expected
+
+
+@pytest.mark.parametrize(
+    ("outer", "reduced", "vector", "expected"),
+    [
+        (2048, 16, 8, RowSettings(vector=8, lanes=1, rows=128, unroll=2)),
+        (2048, 24, 8, RowSettings(vector=8, lanes=4, rows=32, unroll=8)),
+        (2048, 264, 8, RowSettings(vector=8, lanes=32, rows=4, unroll=8)),
+        (265, 4096, 8, RowSettings(vector=8, lanes=64, rows=2, unroll=8)),
+        (264, 4096, 8, RowSettings(vector=8, lanes=128, rows=1, unroll=8)),
+        (264, 256, 8, RowSettings(vector=8, lanes=4, rows=32, unroll=8)),
+        (2048, 4096, 4, RowSettings(vector=4, lanes=128, rows=1, unroll=8)),
+        (2048, 8192, 8, RowSettings(vector=8, lanes=128, rows=1, unroll=8)),
+        (2048, 8200, 8, RowSettings(vector=8, lanes=512, rows=1, unroll=4)),
+        (2048, 1025, 1, RowSettings(vector=1, lanes=512, rows=1, unroll=4)),
+    ],
+)
+def test_row_settings(outer: int, reduced: int, vector: int, expected: RowSettings) -> None:
+    """A thread has up to eight accesses to a row; few rows have a block of 128 threads each."""
+    assert row_settings(outer, reduced, vector, 132) == expected
+
+
+def test_column_settings() -> None:
+    """A thread has columns to itself where they are many or short; else 128 compare chunks of four rows."""
+    few, alone = ColumnSettings(8, across=4, down=128, unroll=4), ShortColumnSettings(8, across=256, unroll=4)
+    assert column_settings(1, 16, 8, 132) == few
+    assert column_settings(64 * 132 - 1, 2048, 8, 132) == few
+    assert column_settings(64 * 132, 2048, 8, 132) == ColumnSettings(8, across=32, down=8, unroll=8)
+    assert column_settings(512, 15, 8, 132) == alone
+    assert column_settings(512 * 132, 2048, 8, 132) == alone
+
+
+@pytest.mark.parametrize(
+    ("dtype", "whole", "expected"),
+    [
+        (torch.bfloat16, (1, 64 * 32768, 1), [Pass(256, 8192, 1), Pass(1, 256, 1)]),
+        (torch.float32, (1, 64 * 32768, 1), [Pass(512, 4096, 1), Pass(1, 512, 1)]),
+        (torch.bfloat16, (1, 32768, 1), [Pass(1, 32768, 1)]),
+        (torch.bfloat16, (4, 102400, 1), [Pass(100, 4096, 1), Pass(4, 25, 1)]),
+        (torch.bfloat16, (1, 2048, 2112), [Pass(1, 2048, 2112)]),
+        (torch.bfloat16, (1, 2048, 2104), [Pass(2, 1024, 2104), Pass(1, 2, 2104)]),
+    ],
+)
+def test_parts(dtype: torch.dtype, whole: tuple[int, int, int], expected: list[Pass]) -> None:
+    """Parts of one row have 16 KiB, those of several rows 4096 elements; columns that fill half the device stay."""
+    assert list(passes(whole, (1,), ArgReduceKernel(cuda_call(dtype)).spread(whole))) == expected
 
 
 def test_no_shape_is_compiled_in() -> None:
@@ -160,11 +216,12 @@ class Launches:
     [
         ((6, 64), 1, ["arg_rows"]),
         ((6, 63), 0, ["arg_columns"]),
+        ((16, 63), 0, ["arg_columns_by_chunks"]),
         ((6, 64), None, ["arg_rows"]),
         ((4, 32768), 1, ["arg_rows", "arg_candidates"]),
         ((1 << 20,), 0, ["arg_rows", "arg_candidates"]),
-        ((4096, 2), 0, ["arg_columns", "arg_candidates"]),
-        ((1 << 20, 2), 0, ["arg_columns", "arg_candidates", "arg_candidates"]),
+        ((4096, 2), 0, ["arg_columns_by_chunks", "arg_candidates"]),
+        ((1 << 20, 2), 0, ["arg_columns_by_chunks", "arg_candidates", "arg_candidates"]),
         ((), None, ["arg_rows"]),
         ((3, 1), 1, ["arg_columns"]),
     ],
@@ -208,14 +265,19 @@ def test_no_elements_launch_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.which("nvcc") is None,
     reason="no nvcc on PATH: install a CUDA toolkit, or pip install tileops-kernels[cuda]",
 )
-@pytest.mark.parametrize("rows", [True, False], ids=["rows", "columns"])
-def test_offsets_are_wide_and_accesses_whole(rows: bool) -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [row_settings(999, 4096, 8, 132), column_settings(512, 2048, 8, 132), column_settings(512, 15, 8, 132)],
+    ids=["rows", "columns", "short"],
+)
+def test_offsets_are_wide_and_accesses_whole(settings: RowSettings | ColumnSettings | ShortColumnSettings) -> None:
     """Offsets are computed in 64 bits and elements read 16 bytes at a time."""
-    settings = row_settings(999, 4096, 8, 132) if rows else column_settings(512, 2048, 8, 132)
     text = cuda.cross_compile(ArgReduceKernel(cuda_call()).program(settings), arch=90)
 
     assert re.search(r"tileops_read_once\(\(&\(x\[.*&\(X\[.*\(int64_t\)blockIdx\.x", text)
     assert "int blockIdx" not in text
+    if not isinstance(settings, ShortColumnSettings):
+        assert "max.NaN.f16x2" in text
 
 
 def test_many_candidates_have_a_block() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from contextlib import nullcontext
+from dataclasses import asdict, replace
 
 import pytest
 import torch
@@ -26,8 +27,22 @@ from tileops_kernels.norm import (
 )
 from tileops_kernels.norm.batch_norm import BatchNormInferKernel, BatchNormTrainKernel
 from tileops_kernels.norm.batch_norm_bwd import BatchNormBwdKernel
-from tileops_kernels.norm.layer_norm import LayerNormKernel, LayerNormOnChipKernel, LayerNormStreamingKernel
-from tileops_kernels.norm.planes import PlaneSettings, block_suffices, plane_settings, split_count
+from tileops_kernels.norm.layer_norm import (
+    LayerNormKernel,
+    LayerNormOnChipKernel,
+    LayerNormStreamingKernel,
+    LeanSettings,
+    lean_settings,
+)
+from tileops_kernels.norm.planes import (
+    LARGE_BYTES,
+    PlaneSettings,
+    block_suffices,
+    large_split_count,
+    plane_settings,
+    split_count,
+)
+from tileops_kernels.norm.rows import OnChipSettings
 
 HOPPER = DeviceFacts(arch=90, sm_count=132, smem_budget=232448)
 CUDA = torch.device("cuda", 0)
@@ -113,6 +128,28 @@ def test_splits_fill_the_device_without_running_dry() -> None:
     assert [split_count((2, 3, 2048), settings, depth, 132) for depth in (4, 8)] == [4, 2]
 
 
+def test_splits_of_large_maps_have_turns_enough() -> None:
+    """A channel has up to 64 blocks of eight turns each; few channels have as many as fill the device."""
+    settings = plane_settings(1 << 20, torch.float32)
+    assert large_split_count((4, 128, 1 << 18), settings, 8, 132) == 64
+    assert large_split_count((2, 128, 1 << 17), settings, 8, 132) == 16
+    assert large_split_count((8, 2000, 1 << 11), settings, 8, 132) == 1
+    assert large_split_count((4, 3, 1 << 18), settings, 8, 132) == 176
+
+
+def test_variants_of_training() -> None:
+    """Small channels, then whole ones have a block; others are shared, of large maps otherwise."""
+    kernel = BatchNormTrainKernel(training(1024))
+    assert kernel.variant((8, 64, 128), 1 << 21) == ("small", 0)
+    assert kernel.variant((9, 64, 128), 1 << 21) == ("whole", 0)
+    assert kernel.variant((32, 64, 128), 1 << 23) == ("whole", 0)
+    assert kernel.variant((33, 64, 128), LARGE_BYTES - 1) == ("shared", 8)
+    assert kernel.variant((33, 64, 128), LARGE_BYTES) == ("large", 8)
+    assert kernel.variant((512, 64, 128), LARGE_BYTES) == ("large", 32)
+    builders = [program.builder for program in kernel.programs()]
+    assert builders == ["batch_norm_channels"] * 2 + ["batch_norm_training"] * 2
+
+
 def test_a_block_suffices_for_channels_that_it_holds() -> None:
     """A channel of one turn has one block; of up to four turns too, where no multiprocessor is left without one."""
     assert block_suffices((8, 64, 128), 8, 132)
@@ -130,10 +167,11 @@ def test_batch_and_plane_sizes_are_not_compiled_in() -> None:
     one, other = (BatchNormTrainKernel.entry_for(training(length)) for length in (1024, 1016))
     assert one[0] == other[0]
     found = [{name for name, _ in program.arguments} for program in BatchNormTrainKernel(training(1024)).programs()]
-    assert found == [
+    channels, shared = (
         {"dtype", "vector", "threads", "unroll", "blocks"},
-        {"dtype", "vector", "lanes", "slots", "unroll", "depth"},
-    ]
+        {"dtype", "vector", "lanes", "slots", "unroll", "depth", "large"},
+    )
+    assert found == [channels, channels, shared, shared]
 
 
 def test_gradients_share_entries_and_programs_as_norms_do() -> None:
@@ -145,6 +183,50 @@ def test_gradients_share_entries_and_programs_as_norms_do() -> None:
         {"dtype", "vector", "threads", "unroll", "blocks"},
         {"dtype", "vector", "lanes", "slots", "unroll"},
     ]
+
+
+@pytest.mark.parametrize(
+    ("n", "lanes", "rows_of_a_block", "blocks"),
+    [
+        (136, 16, 4, 16),
+        (256, 16, 4, 16),
+        (264, 32, 2, 16),
+        (512, 32, 2, 16),
+        (4104, 128, 1, 4),
+        (5120, 128, 1, 6),
+        (8184, 128, 1, 4),
+        (8192, 256, 1, 4),
+        (8200, 256, 1, 2),
+        (16384, 256, 1, 3),
+        (16392, 288, 1, 1),
+        (32768, 512, 1, 1),
+    ],
+)
+def test_lean_settings(n: int, lanes: int, rows_of_a_block: int, blocks: int) -> None:
+    """Short rows have two accesses a thread; long ones up to eight, and their weights late."""
+    for dtype in (torch.float16, torch.bfloat16):
+        expected = LeanSettings(lanes=lanes, rows=rows_of_a_block, blocks=blocks, lean=True, late=n > 512)
+        assert lean_settings(rows(n, dtype)) == expected
+        assert dict(LayerNormOnChipKernel(rows(n, dtype)).config()) == asdict(expected)
+    assert lanes * rows_of_a_block * blocks <= 1024
+    assert -(-n // (8 * lanes)) <= 8
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        (rows(128), OnChipSettings(lanes=16, rows=8, blocks=1)),
+        (rows(520), OnChipSettings(lanes=96, rows=1, blocks=1)),
+        (rows(4096), OnChipSettings(lanes=64, rows=1, blocks=8)),
+        (rows(8192, torch.float32), OnChipSettings(lanes=256, rows=1, blocks=2)),
+        (replace(rows(8192), weight_dtype=torch.float32), OnChipSettings(lanes=256, rows=1, blocks=2)),
+    ],
+    ids=["shortest", "between", "up_to_4096", "float32", "float32_weight"],
+)
+def test_other_rows_are_as_those_of_other_norms(call: LayerNormCall, expected: OnChipSettings) -> None:
+    """Rows between short and long ones, and what is float32, have the settings that norms share."""
+    assert lean_settings(call) is None
+    assert LayerNormOnChipKernel(call).settings == expected
 
 
 def test_a_row_kernel_has_a_program_for_each_signature() -> None:
@@ -270,6 +352,17 @@ def test_row_offsets_are_wide(
 
 
 @needs_nvcc
+def test_weights_of_long_rows_are_read_late() -> None:
+    """Weights of long rows come after the sums, which leaves their registers to the row; of short ones before."""
+    text = cuda.cross_compile(LayerNormOnChipKernel(rows(8192)).program(True, True), arch=90)
+    assert text.index("__shfl_xor_sync") < text.index("(W + ")
+    assert "__launch_bounds__(256, 4)" in text
+    short = cuda.cross_compile(LayerNormOnChipKernel(rows(256)).program(True, True), arch=90)
+    assert short.index("(W + ") < short.index("__shfl_xor_sync")
+    assert "__launch_bounds__(64, 16)" in short
+
+
+@needs_nvcc
 @pytest.mark.parametrize(
     "kernel",
     [BatchNormTrainKernel(training(1024)), BatchNormInferKernel(planes(1024)), BatchNormBwdKernel(backward(1024))],
@@ -283,4 +376,4 @@ def test_plane_offsets_are_wide_and_accesses_whole(
         text = cuda.cross_compile(program, arch=90)
         assert "int64_t batch, int64_t channels" in text
         assert "*(uint4*)(X + " in text or "tileops_read_once((&(x[" in text
-        assert "*(uint4*)(Y + " in text
+        assert ("tileops_write_once((&(Y[" if dict(program.arguments).get("large") else "*(uint4*)(Y + ") in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import shutil
@@ -19,13 +20,15 @@ from tileops_kernels.devices import DeviceFacts
 from tileops_kernels.errors import NoImplementationError
 from tileops_kernels.reduction import REDUCE_KERNELS, Operation, ReduceCall, reduce_kernels
 from tileops_kernels.reduction.launches import ColumnSettings, vector_width
-from tileops_kernels.reduction.passes import Pass
+from tileops_kernels.reduction.passes import Pass, planes_of
 from tileops_kernels.reduction.reduce import (
+    PlaneSettings,
     ReduceCPUKernel,
     ReduceKernel,
     RowSettings,
     Step,
     column_settings,
+    plane_settings,
     row_settings,
     settings_of,
 )
@@ -108,6 +111,37 @@ def test_column_settings() -> None:
     assert column_settings(64 * 132, 2048, 8, 132) == ColumnSettings(8, across=32, down=8, unroll=8)
     assert column_settings(512, 15, 8, 132) == alone
     assert column_settings(512 * 132, 2048, 8, 132) == alone
+
+
+@pytest.mark.parametrize(
+    ("planes", "expected"),
+    [
+        ((4, 128, 4096), PlaneSettings(vector=8)),
+        ((4, 1, 4096), PlaneSettings(vector=8)),
+        ((5, 131, 4096), None),
+        ((5, 132, 4096), PlaneSettings(vector=8)),
+        ((16, 132, 4096), PlaneSettings(vector=8)),
+        ((17, 132, 4096), None),
+        ((64, 528, 56), None),
+        ((64, 528, 64), PlaneSettings(vector=8)),
+        ((63, 528, 64), PlaneSettings(vector=8)),
+        ((63, 529, 64), None),
+        ((64, 529, 64), PlaneSettings(vector=8)),
+        ((2, 3, 1023), PlaneSettings(vector=1)),
+        ((2, 3, 1025), None),
+    ],
+)
+def test_plane_settings(planes: tuple[int, int, int], expected: PlaneSettings | None) -> None:
+    """A block takes a channel of one turn, of few turns where channels are many, and no more blocks than have work."""
+    assert plane_settings(planes, torch.float16, 132) == expected
+
+
+def test_planes() -> None:
+    """Reduced axes on both sides of one run of others; axes of one element count for none."""
+    assert planes_of((4, 128, 4096), (0, 2)) == (4, 128, 4096)
+    assert planes_of((1, 4, 2, 3, 1, 64, 2), (1, 5, 6)) == (4, 6, 128)
+    for shape, axes in (((4, 128, 64), (0,)), ((1, 128, 64), (0, 2)), ((2, 3, 4, 5), (1, 3)), ((4, 0, 64), (0, 2))):
+        assert planes_of(shape, axes) is None
 
 
 def test_settings_are_those_of_a_part() -> None:
@@ -251,6 +285,7 @@ class Launches:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.programs: list[Program] = []
         self.given: list[tuple[Tensor, Tensor]] = []
+        self.counts: list[tuple[float, ...]] = []
         monkeypatch.setattr(cuda, "load", self.load)
         monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
 
@@ -260,8 +295,12 @@ class Launches:
         self.programs.append(program)
         rows = program.builder == "reduce_rows"
 
-        def run(x: Tensor, y: Tensor) -> None:
+        def run(x: Tensor, y: Tensor, *count: float) -> None:
             self.given.append((x, y))
+            self.counts.append(count)
+            if program.builder == "reduce_planes":
+                y.copy_(x.double().sum((0, 2, 3)))
+                return
             total = x.double().sum((1, 2) if rows else 1)
             y.zero_().select(1, 0).copy_(total if rows else total[..., : y.shape[-1]])
 
@@ -276,6 +315,9 @@ class Launches:
         ((6, 63), (1,)),
         ((6, 63), (0,)),
         ((2, 33, 64), (0, 2)),
+        ((2, 33, 16), (0, 2)),
+        ((2, 33, 63), (0, 2)),
+        ((2, 3, 5, 64, 2), (0, 3, 4)),
         ((4, 32768), (1,)),
         ((4096, 2), (0,)),
         ((5,), (0,)),
@@ -310,12 +352,36 @@ def test_launches_get_packed_views(
     assert set(launches.programs) <= set(kernel.programs())
 
 
+@pytest.mark.parametrize(
+    ("shape", "builders"),
+    [
+        ((2, 3, 64), ["reduce_planes"]),
+        ((2, 3, 16), ["reduce_rows", "reduce_columns"]),
+        ((2, 3, 1 << 14), ["reduce_rows", "reduce_rows", "reduce_columns"]),
+    ],
+)
+def test_outer_and_inner_axes_take_one_launch(
+    shape: tuple[int, ...], builders: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A block for each channel where that suffices, told of a mean how many elements there are; else passes."""
+    launches = Launches(monkeypatch)
+    kernel = ReduceKernel(replace(cuda_call(torch.float32), gives="mean"))
+    y = kernel.forward(torch.ones(shape), (0, 2))
+    assert y.shape == (3,)
+    assert [program.builder for program in launches.programs] == builders
+    assert launches.counts[-1] == (shape[0] * shape[2],)
+    assert set(launches.programs) <= set(kernel.programs())
+
+
 def test_booleans_are_launched_as_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program gets booleans as the bytes that they are."""
     launches = Launches(monkeypatch)
     kernel = ReduceKernel(cuda_call(torch.bool, torch.int64))
     assert kernel.forward(torch.tensor([[True, False, True]]), (1,)).tolist() == [2]
     assert launches.given[0][0].dtype is torch.uint8
+    assert kernel.forward(torch.ones(2, 3, 128, dtype=torch.bool), (0, 2)).tolist() == [256] * 3
+    assert launches.programs[-1].builder == "reduce_planes"
+    assert launches.given[-1][0].dtype is torch.uint8
 
 
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], ids=str)
@@ -356,14 +422,24 @@ def test_no_elements_launch_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.which("nvcc") is None,
     reason="no nvcc on PATH: install a CUDA toolkit, or pip install tileops-kernels[cuda]",
 )
-@pytest.mark.parametrize("dtype", [torch.float16, torch.complex64, torch.complex128], ids=str)
-@pytest.mark.parametrize("rows", [True, False], ids=["rows", "columns"])
-def test_offsets_are_wide_and_accesses_whole(rows: bool, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [
+        *itertools.product(("rows", "columns"), (torch.float16, torch.complex64, torch.complex128)),
+        ("planes", torch.float16),
+    ],
+    ids=str,
+)
+def test_offsets_are_wide_and_accesses_whole(kind: str, dtype: torch.dtype) -> None:
     """Offsets are computed in 64 bits and elements read 16 bytes at a time."""
     vector = 16 // dtype.itemsize
     kernel = ReduceKernel(cuda_call() if vector == 8 else replace(cuda_call(dtype, torch.int64), of="nonzero"))
-    settings = row_settings(999, 4096, vector, 132) if rows else column_settings(512, 2048, vector, 132)
-    text = cuda.cross_compile(kernel.program(kernel.first, settings), arch=90)
+    every: dict[str, RowSettings | ColumnSettings | PlaneSettings] = {
+        "rows": row_settings(999, 4096, vector, 132),
+        "columns": column_settings(512, 2048, vector, 132),
+        "planes": PlaneSettings(vector=vector),
+    }
+    text = cuda.cross_compile(kernel.program(kernel.first, every[kind]), arch=90)
 
     assert re.search(r"tileops_read_once\(\(&\(x\[.*&\(X\[.*\(int64_t\)blockIdx\.x", text)
     mask = {8: "", 2: " & (int64_t)9223372034707292159", 1: " & (int64_t)9223372036854775807"}[vector]

@@ -19,6 +19,7 @@ from tileops_kernels.reduction import SOFTMAX_KERNELS, SoftmaxCall, softmax_kern
 from tileops_kernels.reduction.launches import ColumnSettings, shared_axis
 from tileops_kernels.reduction.softmax import (
     ON_CHIP,
+    OnChipColumnSettings,
     OnChipSettings,
     PartSettings,
     Rows,
@@ -68,7 +69,7 @@ def test_every_kernel_type_is_registered() -> None:
     [
         (9, 1, 1, OnChipSettings(vector=1, lanes=4, rows=32, steps=4, blocks=8)),
         (9, 256, 8, OnChipSettings(vector=8, lanes=16, rows=8, steps=2, blocks=12)),
-        (9, 1024, 8, OnChipSettings(vector=8, lanes=64, rows=2, steps=2, blocks=12)),
+        (9, 1024, 8, OnChipSettings(vector=8, lanes=64, rows=2, steps=2, blocks=16)),
         (9, 4096, 8, OnChipSettings(vector=8, lanes=256, rows=1, steps=2, blocks=8)),
         (9, 8192, 8, OnChipSettings(vector=8, lanes=512, rows=1, steps=2, blocks=4)),
         (67, 8200, 8, StreamingSettings(vector=8, lanes=512, unroll=4)),
@@ -91,9 +92,12 @@ def test_parts(outer: int, reduced: int, expected: int) -> None:
 
 
 def test_column_settings() -> None:
-    """A thread has a vector of columns to itself where they are many or short; of few, many share one."""
+    """A thread has a vector of columns to itself where they are many or short; of few, many share one, or hold it."""
     alone, few = ColumnSettings(8, across=256, down=1, unroll=4), ColumnSettings(8, across=4, down=64, unroll=2)
-    assert column_settings(1024, 64, 8, 132) == few
+    held = OnChipColumnSettings(8, across=4, down=32, unroll=2)
+    assert column_settings(1024, 65, 8, 132) == few
+    assert column_settings(1024, 64, 8, 132) == column_settings(32 * 132 - 1, 16, 8, 132) == held
+    assert held.down * held.unroll == 64
     assert column_settings(32 * 132, 64, 8, 132) == ColumnSettings(8, across=32, down=8, unroll=4)
     assert column_settings(1024, 15, 8, 132) == alone
     assert column_settings(512 * 132, 64, 8, 132) == alone
@@ -193,7 +197,7 @@ class Launches:
         assert arch == 90
         assert owner.startswith("SoftmaxKernel for SoftmaxCall(")
         self.programs.append(program)
-        columns = program.builder == "softmax_columns"
+        columns = program.builder.startswith("softmax_columns")
 
         def run(x: Tensor, *results: Tensor) -> None:
             self.given.append((x, *results))
@@ -208,6 +212,9 @@ class Launches:
     [
         ((6, 64), 1, ["softmax_on_chip"]),
         ((6, 64), 0, ["softmax_columns"]),
+        ((16, 63), 0, ["softmax_columns_on_chip"]),
+        ((64, 16), 0, ["softmax_columns_on_chip"]),
+        ((65, 16), 0, ["softmax_columns"]),
         ((6, 63), 1, ["softmax_on_chip"]),
         ((2, 5, 7), 1, ["softmax_columns"]),
         ((67, 8200), 1, ["softmax_streaming"]),
@@ -251,13 +258,19 @@ def test_no_elements_launch_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 @pytest.mark.parametrize(
     "settings",
-    [row_settings(99, 4096, 8, 132), row_settings(99, 1 << 17, 8, 132), row_settings(4, 1 << 17, 8, 132), None],
-    ids=["on_chip", "streaming", "parts", "columns"],
+    [
+        row_settings(99, 4096, 8, 132),
+        row_settings(99, 1 << 17, 8, 132),
+        row_settings(4, 1 << 17, 8, 132),
+        column_settings(4096, 2048, 8, 132),
+        column_settings(4096, 64, 8, 132),
+    ],
+    ids=["on_chip", "streaming", "parts", "columns", "columns_on_chip"],
 )
-def test_offsets_are_wide_and_accesses_whole(settings: Rows | None) -> None:
+def test_offsets_are_wide_and_accesses_whole(settings: Rows | ColumnSettings) -> None:
     """Offsets are computed in 64 bits, and elements are read and written 16 bytes at a time."""
     kernel = SoftmaxKernel(cuda_call())
-    program = kernel.programs_of(settings or column_settings(4096, 2048, 8, 132))[-1]
+    program = kernel.programs_of(settings)[-1]
     text = cuda.cross_compile(program, arch=90)
 
     assert re.search(r"X( \+ |\[).*\(int64_t\)blockIdx\.x", text)

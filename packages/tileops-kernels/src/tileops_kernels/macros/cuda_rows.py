@@ -210,14 +210,11 @@ def read_parameter(w, steps, vector, source, first, step, n, whole):
 
 
 @T.macro
-def write_vector(x, k, vector, target, row, first, step, n, whole, present, once=False):
-    """Write x[k, :] to where read_vectors reads it; a vector that is written `once` takes 16 bytes."""
+def write_vector(x, k, vector, target, row, first, step, n, whole, present):
+    """Write x[k, :] to where read_vectors reads it."""
     if (whole or first + k * step < n) and present:
-        if once:
-            write_once(x, k * vector, target, row * target.shape[1] + first + k * step)
-        else:
-            for v in T.vectorized(vector):
-                target[row, first + k * step + v] = x[k, v]
+        for v in T.vectorized(vector):
+            target[row, first + k * step + v] = x[k, v]
 
 
 @T.macro

@@ -19,9 +19,11 @@ from tileops_kernels.norm.interfaces import (
 )
 from tileops_kernels.norm.planes import (
     CHANNEL_THREADS,
+    LARGE_BYTES,
     CPUPlanes,
     CUDAPlanes,
     block_suffices,
+    large_split_count,
     plane_settings,
     plane_sizes,
     split_count,
@@ -33,6 +35,9 @@ _READS_WEIGHT, _READS_BIAS, _MOVES_STATISTICS = 1, 2, 4
 
 CHANNEL_UNROLL = 8
 """Vectors of a thread that has its part of a channel in registers."""
+
+SMALL_UNROLL = 2
+"""Those of a channel that is held so, which more of a thread's registers would delay."""
 
 
 def _flags(weight: Tensor | None, bias: Tensor | None, running: Tensor | None) -> int:
@@ -66,13 +71,32 @@ class BatchNormTrainKernel(CUDAPlanes[BatchNormTrainCall], BatchNormTrainFwdInte
     general: ClassVar[bool] = True
 
     def programs(self) -> Sequence[Program]:
-        """The program for channels that a block suffices for, and the one for all others."""
-        vector = self.settings.vector
-        channels = {"vector": vector, "threads": CHANNEL_THREADS, "unroll": CHANNEL_UNROLL, "blocks": 2}
-        return [
-            self.program(_CUDA_PROGRAMS, "batch_norm_channels", **channels),
-            self.program(_CUDA_PROGRAMS, "batch_norm_training", depth=self.settings.depth, **self.sizes()),
-        ]
+        """The programs for channels that a block suffices for, and those for all others."""
+        return tuple(self.variants().values())
+
+    def variants(self) -> Mapping[str, Program]:
+        """The programs for `small` channels, for `whole` ones, which a block suffices for, for others and for `large`.
+
+        Others share their channels among blocks; of large maps caches hold too little to count on.
+        """
+        channels = {"vector": self.settings.vector, "threads": CHANNEL_THREADS, "blocks": 2}
+        shared = {"depth": self.settings.depth, **self.sizes()}
+        return {
+            "small": self.program(_CUDA_PROGRAMS, "batch_norm_channels", unroll=SMALL_UNROLL, **channels),
+            "whole": self.program(_CUDA_PROGRAMS, "batch_norm_channels", unroll=CHANNEL_UNROLL, **channels),
+            "shared": self.program(_CUDA_PROGRAMS, "batch_norm_training", large=False, **shared),
+            "large": self.program(_CUDA_PROGRAMS, "batch_norm_training", large=True, **shared),
+        }
+
+    def variant(self, shape: tuple[int, int, int], size: int) -> tuple[str, int]:
+        """The variant for (batch, channels, vectors) of `size` bytes, and in how many blocks it splits a channel."""
+        settings, sm_count = self.settings, self.call.sm_count
+        if block_suffices(shape, CHANNEL_UNROLL, sm_count):
+            batch, _, vectors = shape
+            return "small" if batch * vectors <= CHANNEL_THREADS * SMALL_UNROLL else "whole", 0
+        if size >= LARGE_BYTES:
+            return "large", large_split_count(shape, settings, settings.depth, sm_count)
+        return "shared", split_count(shape, settings, settings.depth, sm_count)
 
     @classmethod
     def entry_for(cls, call: BatchNormTrainCall) -> tuple[Hashable, Callable[[], BatchNormTrainKernel]]:
@@ -94,15 +118,13 @@ class BatchNormTrainKernel(CUDAPlanes[BatchNormTrainCall], BatchNormTrainFwdInte
             return y
         planes = self.planes(x)
         batch, channels, vectors, _ = planes.shape
-        shape, settings, sm_count = (batch, channels, vectors), self.settings, self.call.sm_count
-        whole = block_suffices(shape, CHANNEL_UNROLL, sm_count)
-        splits = 0 if whole else split_count(shape, settings, settings.depth, sm_count)
+        variant, splits = self.variant((batch, channels, vectors), y.nbytes)
         workspace = torch.empty(3 * splits + 2, channels, dtype=torch.float32, device=x.device)
         means, scales = workspace[:2]
         given = [means if tensor is None else tensor for tensor in (weight, bias, running_mean, running_var)]
-        between = () if whole else (workspace[2:].view(splits, channels, 3), means, scales)
+        between = (workspace[2:].view(splits, channels, 3), means, scales) if splits else ()
         with torch.cuda.device(x.device):
-            self.load("batch_norm_channels" if whole else "batch_norm_training")(
+            self.load(variant)(
                 planes,
                 *(tensor.as_strided((channels,), (1,)) for tensor in given),
                 *between,

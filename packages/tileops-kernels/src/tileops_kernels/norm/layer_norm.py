@@ -3,14 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from tileops_kernels.kernel import KernelType
-from tileops_kernels.norm.interfaces import LayerNormFwdInterface
-from tileops_kernels.norm.rows import CPURows, CUDARows, GeneralRows, OnChipRows, StreamedRows
+from tileops_kernels.norm.interfaces import LayerNormCall, LayerNormFwdInterface
+from tileops_kernels.norm.rows import (
+    CPURows,
+    CUDARows,
+    GeneralRows,
+    OnChipRows,
+    OnChipSettings,
+    StreamedRows,
+    lanes_of,
+    vector_width,
+    weight_dtypes,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LeanSettings(OnChipSettings):
+    """Launch settings of rows whose elements are converted once, and of weights that are read late: see the builder."""
+
+    lean: bool
+    late: bool
+
+
+def lean_settings(call: LayerNormCall) -> LeanSettings | None:
+    """The settings of rows whose instructions bound them: short and long ones in half precision; None for others.
+
+    Short rows have two accesses a thread and blocks of 64 threads; long ones up to eight, with registers for 768
+    threads on a multiprocessor, or for 512 where the last vectors are not all there, which takes more; 1024 vectors
+    have 256 threads with four. A weight of float32 would take the registers that these leave, and float32 has fewer
+    elements to an access.
+    """
+    vectors = call.n // vector_width(call)
+    if call.dtype.itemsize > 2 or weight_dtypes(call) or vectors <= 16 or 64 < vectors <= 512:
+        return None
+    if vectors <= 64:
+        lanes = lanes_of(-(-vectors // 2))
+        return LeanSettings(lanes=lanes, rows=64 // lanes, blocks=16, lean=True, late=False)
+    lanes = max(128 if vectors < 1024 else 256, lanes_of(-(-vectors // 8)))
+    threads = 1024 if vectors == 1024 else 512 if vectors % lanes else 768
+    return LeanSettings(lanes=lanes, rows=1, blocks=max(1, threads // lanes), lean=True, late=True)
 
 
 class LayerNormCUDAKernel(CUDARows, LayerNormFwdInterface):
@@ -31,6 +69,10 @@ class LayerNormOnChipKernel(LayerNormCUDAKernel, OnChipRows):
     preferred_over: ClassVar[frozenset[str]] = frozenset({"layer_norm_streaming"})
     threads: ClassVar[int] = 512
     """A bias is held beside the weight, for which 85 registers a thread would not do."""
+
+    @classmethod
+    def _choose(cls, call: LayerNormCall) -> OnChipSettings:
+        return lean_settings(call) or super()._choose(call)
 
 
 class LayerNormStreamingKernel(LayerNormCUDAKernel, StreamedRows):

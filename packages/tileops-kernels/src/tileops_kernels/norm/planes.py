@@ -24,6 +24,14 @@ THREADS = 256
 CHANNEL_THREADS = 512
 CHANNEL_TURNS = 4
 
+LARGE_BYTES = 1 << 29
+"""What maps have at least of which caches hold too little to count on: ten times the cache of the device measured."""
+
+LARGE_SPLITS = 64
+"""Blocks that share the statistics of one channel of a large map, where each has that many turns."""
+LARGE_TURNS = 8
+"""Turns of such a block at least."""
+
 PlanesCallT = TypeVar("PlanesCallT", bound=BatchNormCall)
 
 
@@ -62,6 +70,13 @@ def split_count(shape: tuple[int, int, int], settings: PlaneSettings, depth: int
     return max(1, min(pieces, 4 * sm_count // channels))
 
 
+def large_split_count(shape: tuple[int, int, int], settings: PlaneSettings, depth: int, sm_count: int) -> int:
+    """As split_count, of a map that is large: as many blocks as find enough turns, so that none is waited for long."""
+    batch, _, vectors = shape
+    pieces = -(-batch // settings.slots) * -(-vectors // (settings.lanes * depth))
+    return max(split_count(shape, settings, depth, sm_count), min(pieces // LARGE_TURNS, LARGE_SPLITS))
+
+
 def block_suffices(shape: tuple[int, int, int], unroll: int, sm_count: int) -> bool:
     """Whether each channel goes to one block, which reads it in turns of `unroll` vectors a thread.
 
@@ -79,7 +94,7 @@ class CUDAPlanes(Kernel[PlanesCallT]):
     def __init__(self, call: PlanesCallT) -> None:
         super().__init__(call)
         self.settings = plane_settings(call.length, call.dtype)
-        self._loaded: Loaded[str, cuda.CUDAFunction] = Loaded(lambda each: cuda.load_for(self, self._built_by(each)))
+        self._loaded: Loaded[str, cuda.CUDAFunction] = Loaded(lambda each: cuda.load_for(self, self.variants()[each]))
 
     @classmethod
     def refusal(cls, call: PlanesCallT) -> str | None:
@@ -106,13 +121,13 @@ class CUDAPlanes(Kernel[PlanesCallT]):
         step = vectors * vector
         return aligned(x).as_strided((batch, channels, vectors, vector), (channels * step, step, vector, 1))
 
-    def load(self, builder: str) -> cuda.CUDAFunction:
-        """The program of one builder, built by the first call that needs it."""
-        return self._loaded[builder]
+    def variants(self) -> Mapping[str, Program]:
+        """The programs by the names that `load` takes: those of their builders."""
+        return {program.builder: program for program in self.programs()}
 
-    def _built_by(self, builder: str) -> Program:
-        (program,) = (program for program in self.programs() if program.builder == builder)
-        return program
+    def load(self, variant: str) -> cuda.CUDAFunction:
+        """The program of one of the variants, built by the first call that needs it."""
+        return self._loaded[variant]
 
 
 class CPUPlanes(Kernel[PlanesCallT]):

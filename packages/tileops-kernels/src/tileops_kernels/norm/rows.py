@@ -63,16 +63,16 @@ def on_chip_settings(call: LayerNormCall, *, threads: int = 768, accesses: int =
     """
     vectors = call.n // vector_width(call)
     if vectors <= 128:
-        lanes = _lanes(vectors)
+        lanes = lanes_of(vectors)
         return OnChipSettings(lanes=lanes, rows=max(1, 128 // lanes), blocks=1)
-    lanes = max(64, _lanes(-(-vectors // accesses)))
+    lanes = max(64, lanes_of(-(-vectors // accesses)))
     return OnChipSettings(lanes=lanes, rows=1, blocks=max(1, threads // lanes))
 
 
 def streaming_settings(call: LayerNormCall, *, unroll: int = 8) -> StreamingSettings:
     """As many threads as a block may have, so that the few rows under way are still cached when read again."""
     vector = vector_width(call)
-    return StreamingSettings(vector=vector, lanes=min(1024, _lanes(call.n // vector)), rows=1, unroll=unroll)
+    return StreamingSettings(vector=vector, lanes=min(1024, lanes_of(call.n // vector)), rows=1, unroll=unroll)
 
 
 def general_settings(call: LayerNormCall) -> StreamingSettings:
@@ -80,11 +80,11 @@ def general_settings(call: LayerNormCall) -> StreamingSettings:
     vector = gcd(call.piece, vector_width(call))
     vectors = call.n // vector
     unroll = 4 if vectors > 4 * WARP else 1
-    lanes = min(256, _lanes(-(-vectors // unroll)))
+    lanes = min(256, lanes_of(-(-vectors // unroll)))
     return StreamingSettings(vector=vector, lanes=lanes, rows=max(1, 128 // lanes), unroll=unroll)
 
 
-def _lanes(vectors: int) -> int:
+def lanes_of(vectors: int) -> int:
     """Threads for `vectors` accesses: a power of two below a warp, else whole warps."""
     if vectors <= WARP:
         return 1 << (vectors - 1).bit_length()
@@ -243,7 +243,11 @@ class OnChipRows(CUDARows):
 
     def __init__(self, call: LayerNormCall) -> None:
         super().__init__(call)
-        self.settings = on_chip_settings(call, threads=self.threads, accesses=self._most_accesses(call))
+        self.settings = self._choose(call)
+
+    @classmethod
+    def _choose(cls, call: LayerNormCall) -> OnChipSettings:
+        return on_chip_settings(call, threads=cls.threads, accesses=cls._most_accesses(call))
 
     @classmethod
     def refusal(cls, call: LayerNormCall) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import ClassVar, TypeAlias
@@ -30,10 +30,15 @@ from tileops_kernels.reduction.launches import (
     vector_width,
 )
 from tileops_kernels.reduction.passes import Pass, Spread, passes
-from tileops_kernels.reduction.reduce import ROWS, RowSettings, column_settings, row_settings, settings_of
+from tileops_kernels.reduction.reduce import RowSettings
+from tileops_kernels.reduction.reduce import row_settings as settings_of_rows
 
 _CUDA_PROGRAMS = "tileops_kernels.reduction.programs.argreduce"
 _CPU_PROGRAMS = "tileops_kernels.reduction.programs.argreduce_cpu"
+
+
+PART_BYTES = 16384
+"""What a part of one row has at least, so that a block compares two million halves' parts with a thread for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +49,45 @@ class CandidateSettings:
     rows: int = 4
 
 
-Settings: TypeAlias = RowSettings | ColumnSettings | CandidateSettings
+@dataclass(frozen=True, slots=True)
+class ShortColumnSettings:
+    """Launch settings of columns that are not shared: elements of an access, threads of a block, rows at a time."""
+
+    vector: int
+    across: int
+    unroll: int
+
+
+Columns: TypeAlias = ColumnSettings | ShortColumnSettings
+Settings: TypeAlias = RowSettings | Columns | CandidateSettings
+
+ROWS = ((2, 1, 128, 2), (32, 4, 32, 8), (256, 32, 4, 8), (512, 64, 2, 8), (1024, 128, 1, 8))
+"""Vectors that a row has at most, lanes, rows of a block and accesses at a time, of each program but the last."""
+
+
+def row_settings(outer: int, reduced: int, vector: int, sm_count: int) -> RowSettings:
+    """A lane for one or two accesses, up to 128 with eight each, then a block of 512; few rows have 128 at least."""
+    return settings_of_rows(outer, reduced, vector, sm_count, ROWS)
+
+
+def column_settings(vectors: int, reduced: int, vector: int, sm_count: int) -> Columns:
+    """A thread for each of `vectors` vectors where they are plenty or short; else many share one, and compare chunks.
+
+    Four vectors of a row are the least that memory hands over well.
+    """
+    if reduced < 16 or vectors >= 512 * sm_count:
+        return ShortColumnSettings(vector=vector, across=256, unroll=4)
+    if vectors >= 64 * sm_count:
+        return ColumnSettings(vector=vector, across=32, down=8, unroll=8)
+    return ColumnSettings(vector=vector, across=4, down=128, unroll=4)
+
+
+def settings_of(each: Pass, vector: int, sm_count: int) -> RowSettings | Columns:
+    """The launch settings of a first pass whose elements are read `vector` at a time."""
+    if each.inner == 1:
+        return row_settings(each.outer, each.reduced, vector, sm_count)
+    return column_settings(each.outer * each.inner // vector, each.reduced, vector, sm_count)
+
 
 CANDIDATES = ((64, CandidateSettings()), (None, CandidateSettings(lanes=256, rows=1)))
 """Parts that a result has at most, None for any number, and the settings that compare what they found."""
@@ -57,7 +100,8 @@ def candidate_settings(parts: int) -> CandidateSettings:
 
 BUILDERS: Mapping[type[Settings], str] = {
     RowSettings: "arg_rows",
-    ColumnSettings: "arg_columns",
+    ColumnSettings: "arg_columns_by_chunks",
+    ShortColumnSettings: "arg_columns",
     CandidateSettings: "arg_candidates",
 }
 """The builder that each kind of settings belongs to."""
@@ -111,7 +155,7 @@ class _ArgReduceKernel(Kernel[ArgReduceCall], ArgReduceFwdInterface):
         if x.numel() == 0:
             return y
         whole = (1, x.numel(), 1) if axis is None else slices(shape, axis)
-        planned = passes(whole, (1,), self.spread())
+        planned = passes(whole, (1,), self.spread(whole))
         found = self._room(planned[0], x.device) if len(planned) > 1 else y
         self.search(planned[0], x, found)
         for choice, each in zip(choices(planned, x.numel()), planned[1:], strict=True):
@@ -125,8 +169,8 @@ class _ArgReduceKernel(Kernel[ArgReduceCall], ArgReduceFwdInterface):
         return torch.empty(each.outer * each.inner, dtype=torch.int64, device=device)
 
     @abstractmethod
-    def spread(self) -> Spread:
-        """How far the device spreads one pass."""
+    def spread(self, whole: tuple[int, int, int]) -> Spread:
+        """How far the device spreads one pass over `[outer, reduced, inner]`."""
         ...
 
     @abstractmethod
@@ -147,16 +191,17 @@ class ArgReduceKernel(_ArgReduceKernel):
 
     def __init__(self, call: ArgReduceCall) -> None:
         super().__init__(call)
-        self._spread = Spread(slices=4 * call.sm_count, columns=32 * call.sm_count, part=4096, width=256)
+        self._spread = Spread(slices=4 * call.sm_count, columns=16 * call.sm_count, part=4096, width=256)
+        self._spread_of_row = replace(self._spread, part=PART_BYTES // call.dtype.itemsize)
         self._loaded: dict[Settings, cuda.CUDAFunction] = {}
 
     def programs(self) -> Sequence[Program]:
         """The program of every launch setting."""
         found = [self.program(settings) for _, settings in CANDIDATES]
         for vector in (min(WIDEST, ACCESS_BYTES // self.call.dtype.itemsize), 1):
-            lengths = [longest or 1025 for longest, *_ in ROWS]
+            lengths = [*(longest for longest, *_ in ROWS), ROWS[-1][0] + 1]
             found += (self.program(row_settings(3, length * vector, vector, 1)) for length in lengths)
-            found += (self.program(column_settings(count, 16, vector, 1)) for count in (1, 3, 64, 512))
+            found += (self.program(column_settings(count, 16, vector, 1)) for count in (1, 64, 512))
         return tuple(found)
 
     def program(self, settings: Settings) -> Program:
@@ -164,9 +209,10 @@ class ArgReduceKernel(_ArgReduceKernel):
         arguments = {"operation": self.call.operation, "source": FLOATS[self.call.dtype], **asdict(settings)}
         return Program.of(_CUDA_PROGRAMS, BUILDERS[type(settings)], **arguments)
 
-    def spread(self) -> Spread:
-        """Four parts of rows for each multiprocessor, or a block of columns."""
-        return self._spread
+    def spread(self, whole: tuple[int, int, int]) -> Spread:
+        """Four parts of rows for each multiprocessor, longer ones of one row, or half a block of columns."""
+        outer, _, inner = whole
+        return self._spread_of_row if outer == inner == 1 else self._spread
 
     def forward(self, x: Tensor, axis: int | None) -> Tensor:
         """See `ArgReduceFwdInterface.forward`; the current device is what it was."""
@@ -219,13 +265,13 @@ class ArgReduceCPUKernel(_ArgReduceKernel):
 
     def programs(self) -> Sequence[Program]:
         """The programs of rows, of columns and of candidates."""
-        return tuple(self.program(builder) for builder in BUILDERS.values())
+        return tuple(self.program(builder) for builder in ("arg_rows", "arg_columns", "arg_candidates"))
 
     def program(self, builder: str) -> Program:
         """The program of one builder."""
         return Program.of(_CPU_PROGRAMS, builder, operation=self.call.operation, source=FLOATS[self.call.dtype])
 
-    def spread(self) -> Spread:
+    def spread(self, whole: tuple[int, int, int]) -> Spread:  # noqa: ARG002 - no slice is longer than others
         """A slice for each thread, worth waking it."""
         return Spread(slices=torch.get_num_threads(), columns=None, part=GRAIN, width=256)
 

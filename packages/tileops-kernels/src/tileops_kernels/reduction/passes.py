@@ -60,6 +60,16 @@ def passes(shape: tuple[int, ...], axes: tuple[int, ...], spread: Spread) -> tup
     return tuple(found) or (Pass(1, 1, math.prod(shape)),)
 
 
+@lru_cache(maxsize=4096)
+def planes_of(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, int, int] | None:
+    """The shape as `[batch, channels, length]` where `axes` are what lies on both sides of channels, else None."""
+    runs = _runs(shape, axes)
+    if 0 in shape or [reduced for _, reduced in runs] != [True, False, True]:
+        return None
+    batch, channels, length = (extent for extent, _ in runs)
+    return batch, channels, length
+
+
 def _runs(shape: Sequence[int], axes: Sequence[int]) -> list[tuple[int, bool]]:
     """The axes longer than one, as extents of alternately kept and reduced runs."""
     return _merged([(extent, place in axes) for place, extent in enumerate(shape) if extent != 1])

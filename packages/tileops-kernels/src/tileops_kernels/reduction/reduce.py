@@ -27,11 +27,12 @@ from tileops_kernels.reduction.launches import (
     ColumnSettings,
     bare,
     columns_view,
+    packed_view,
     rows_view,
     spelled,
     vector_width,
 )
-from tileops_kernels.reduction.passes import Pass, Spread, passes
+from tileops_kernels.reduction.passes import Pass, Spread, passes, planes_of
 
 DTYPES = {**FLOATS, **INTEGERS}
 """The dtypes of elements, with TileLang's names for them."""
@@ -50,18 +51,42 @@ class RowSettings:
     unroll: int
 
 
-Settings: TypeAlias = RowSettings | ColumnSettings
+@dataclass(frozen=True, slots=True)
+class PlaneSettings:
+    """Launch settings of planes: elements of an access, threads of a channel, accesses at a time."""
+
+    vector: int
+    threads: int = 512
+    unroll: int = 4
+
+
+Settings: TypeAlias = RowSettings | ColumnSettings | PlaneSettings
+
+BUILDERS: Mapping[type[Settings], str] = {
+    RowSettings: "reduce_rows",
+    ColumnSettings: "reduce_columns",
+    PlaneSettings: "reduce_planes",
+}
+"""The builder that each kind of settings belongs to."""
+
+LINE_BYTES = 128
+"""What a plane has at least to be read by one block: less would leave parts of what memory hands over to others."""
+
+TURNS = 4
+"""Turns of a block through a channel at most; more would take longer than the second launch that is spared."""
 
 ROWS = ((2, 1, 128, 2), (32, 4, 32, 8), (256, 32, 4, 8), (512, 64, 2, 8), (1024, 256, 1, 4))
 """Vectors that a row has at most, lanes, rows of a block and accesses at a time, of each program but the last."""
 
 
-def row_settings(outer: int, reduced: int, vector: int, sm_count: int) -> RowSettings:
-    """A lane for one or two accesses, up to 64 with eight each, then a block; few rows are given more lanes."""
+def row_settings(
+    outer: int, reduced: int, vector: int, sm_count: int, table: Sequence[tuple[int, int, int, int]] = ROWS
+) -> RowSettings:
+    """A lane for one or two accesses, up to 64 with eight each, then a block; few rows have as many as its last."""
     vectors = reduced // vector
     few = vectors > 32 and outer <= 2 * sm_count
-    for longest, lanes, rows, unroll in ROWS:
-        if vectors <= longest and not (few and lanes < 256):
+    for longest, lanes, rows, unroll in table:
+        if vectors <= longest and not (few and lanes < table[-1][1]):
             return RowSettings(vector=vector, lanes=lanes, rows=rows, unroll=unroll)
     return RowSettings(vector=vector, lanes=512, rows=1, unroll=4)
 
@@ -86,6 +111,22 @@ def settings_of(each: Pass, vector: int, sm_count: int) -> Settings:
         return row_settings(each.outer * each.parts, each.reduced // each.parts, vector, sm_count)
     vectors = each.outer * each.inner // vector
     return column_settings(vectors * each.parts, each.reduced // each.parts, vector, sm_count)
+
+
+def plane_settings(planes: tuple[int, int, int], dtype: torch.dtype, sm_count: int) -> PlaneSettings | None:
+    """The settings of `[batch, channels, length]` where a block for each channel takes one launch, else None.
+
+    It does where a block reads its channel at once, and where it takes a few turns but channels are as many as
+    multiprocessors. Channels that leave threads idle are few.
+    """
+    batch, channels, length = planes
+    settings = PlaneSettings(vector=vector_width(length, dtype))
+    vectors = batch * length // settings.vector
+    turns = -(-vectors // (settings.threads * settings.unroll))
+    idle = vectors < settings.threads and channels > 4 * sm_count
+    if length * dtype.itemsize < LINE_BYTES or turns > TURNS or (turns > 1 and channels < sm_count) or idle:
+        return None
+    return settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,13 +220,14 @@ class ReduceKernel(_PassesKernel):
                 lengths = [*(longest for longest, *_ in ROWS), ROWS[-1][0] + 1]
                 found += (self.program(step, row_settings(3, length * vector, vector, 1)) for length in lengths)
                 found += (self.program(step, column_settings(count, 16, vector, 1)) for count in (1, 3, 64, 512))
+                if step == self.first and self.call.dtype not in COMPLEXES:
+                    found.append(self.program(step, PlaneSettings(vector=vector)))
         return tuple(found)
 
     def program(self, step: Step, settings: Settings) -> Program:
         """The program of one pass."""
-        builder = "reduce_rows" if isinstance(settings, RowSettings) else "reduce_columns"
         arguments = {"operation": self.call.operation, **asdict(step), **asdict(settings)}
-        return Program.of(_CUDA_PROGRAMS, builder, **arguments)
+        return Program.of(_CUDA_PROGRAMS, BUILDERS[type(settings)], **arguments)
 
     def spread(self) -> Spread:
         """Sixteen parts of rows for each multiprocessor, or a block of columns."""
@@ -193,8 +235,24 @@ class ReduceKernel(_PassesKernel):
 
     def forward(self, x: Tensor, axes: Sequence[int]) -> Tensor:
         """See `ReduceFwdInterface.forward`; the current device is what it was."""
+        planes = None if x.dtype in COMPLEXES else planes_of(tuple(x.shape), tuple(axes))
         with torch.cuda.device(x.device):
+            if planes is not None:
+                settings = plane_settings(planes, x.dtype, self.call.sm_count)
+                if settings is not None:
+                    return self._reduce_planes(x, axes, planes, settings)
             return super().forward(x, axes)
+
+    def _reduce_planes(
+        self, x: Tensor, axes: Sequence[int], planes: tuple[int, int, int], settings: PlaneSettings
+    ) -> Tensor:
+        batch, channels, length = planes
+        kept = [extent for axis, extent in enumerate(x.shape) if axis not in axes]
+        y = torch.empty(kept, dtype=self.call.result, device=x.device)
+        count = [float(batch * length)] if self.call.gives == "mean" else []
+        view = packed_view(_in_memory(x), (batch, channels, length // settings.vector, settings.vector))
+        self._loaded[self.first, settings](view, _in_memory(y).view(channels), *count)
+        return y
 
     def run(self, each: Pass, step: Step, source: Tensor, target: Tensor, count: Sequence[float]) -> None:
         """Launch one pass."""

@@ -45,6 +45,11 @@ class OnChipSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class OnChipColumnSettings(ColumnSettings):
+    """Launch settings of columns in registers: see the builder `softmax_columns_on_chip`."""
+
+
+@dataclass(frozen=True, slots=True)
 class StreamingSettings:
     """Launch settings of rows that are read twice: see the builder `softmax_streaming`."""
 
@@ -70,10 +75,11 @@ BUILDERS: Mapping[type[Settings], Sequence[str]] = {
     StreamingSettings: ("softmax_streaming",),
     PartSettings: ("softmax_weigh", "softmax_divide"),
     ColumnSettings: ("softmax_columns",),
+    OnChipColumnSettings: ("softmax_columns_on_chip",),
 }
 """The builders that each kind of settings belongs to, in the order in which they are launched."""
 
-ON_CHIP = ((4, 32, 4, 8), (16, 8, 2, 12), (64, 2, 2, 12), (128, 1, 2, 12), (256, 1, 2, 8), (512, 1, 2, 4))
+ON_CHIP = ((4, 32, 4, 8), (16, 8, 2, 12), (64, 2, 2, 16), (128, 1, 2, 12), (256, 1, 2, 8), (512, 1, 2, 4))
 """Lanes, rows of a block, accesses of a lane and blocks of a multiprocessor of the programs that hold a row."""
 
 
@@ -94,11 +100,13 @@ def parts_of(outer: int, reduced: int, settings: PartSettings, sm_count: int) ->
 
 
 def column_settings(vectors: int, reduced: int, vector: int, sm_count: int) -> ColumnSettings:
-    """A thread for each of `vectors` vectors where they are plenty or short; of few, many share one."""
+    """A thread for each of `vectors` vectors where they are plenty or short; of few, many share one, or hold it."""
     if reduced < 16 or vectors >= 512 * sm_count:
         return ColumnSettings(vector=vector, across=256, down=1, unroll=4)
     if vectors >= 32 * sm_count:
         return ColumnSettings(vector=vector, across=32, down=8, unroll=4)
+    if reduced <= 64:
+        return OnChipColumnSettings(vector=vector, across=4, down=32, unroll=2)
     return ColumnSettings(vector=vector, across=4, down=64, unroll=2)
 
 
@@ -135,13 +143,16 @@ class SoftmaxKernel(_SoftmaxKernel):
             longest = [lanes * steps * vector for lanes, _, steps, _ in ON_CHIP]
             found += (row_settings(1, length, vector, 1) for length in (*longest, longest[-1] + 1))
             found.append(row_settings(1, longest[-1] + 1, vector, 2))
-            found += (column_settings(count, 16, vector, 1) for count in (1, 32, 512))
+            found += (
+                column_settings(count, length, vector, 1) for count, length in ((1, 64), (1, 65), (32, 64), (512, 64))
+            )
         return tuple(program for settings in found for program in self.programs_of(settings))
 
     def programs_of(self, settings: Settings) -> Sequence[Program]:
         """The programs of one launch setting, in the order of their launches."""
         arguments = {**self.shared_arguments(), **asdict(settings)}
-        return tuple(Program.of(_CUDA_PROGRAMS, builder, **arguments) for builder in BUILDERS[type(settings)])
+        module = f"{_CUDA_PROGRAMS}_columns" if isinstance(settings, ColumnSettings) else _CUDA_PROGRAMS
+        return tuple(Program.of(module, builder, **arguments) for builder in BUILDERS[type(settings)])
 
     def forward(self, x: Tensor, axis: int) -> Tensor:
         """See `SoftmaxFwdInterface.forward`; the current device is what it was."""

@@ -42,19 +42,18 @@ def move_statistics(M, V, channel, moments, mean, momentum):
 
 
 @T.macro
-def normalize_planes(
-    X, W, B, S, Q, Y, eps, flags, batch, channels, length, sizes, dtype, squared, along=False, write_past=False
-):
+def normalize_planes(X, W, B, S, Q, Y, eps, flags, batch, channels, length, sizes, dtype, squared, large=False):
     """Y = (X - mean) * scale * W + B in parts of planes; `sizes` is (vector, lanes, slots, unroll).
 
     S holds the means. Q holds the variances where they are `squared` deviations to which eps is added, else the scales.
+    Of a `large` map blocks go along channels before they go through them, and results are written past the caches.
     """
     vector, lanes, slots, unroll = sizes
     blocks = plane_blocks(batch, channels, length, lanes, slots, unroll)
     with T.Kernel(blocks, threads=slots * lanes, prelude=READ_ONCE + WRITE_ONCE) as block:
         thread = T.get_thread_binding(0)
         slot, lane = thread // lanes, thread % lanes
-        entry, channel, first = plane_place(block, slot, lane, batch, channels, length, lanes, slots, unroll, along)
+        entry, channel, first = plane_place(block, slot, lane, batch, channels, length, lanes, slots, unroll, large)
         x = T.alloc_local((unroll, vector), dtype)
         affine = T.alloc_local((4,), "float32")
         if entry < batch:
@@ -67,7 +66,7 @@ def normalize_planes(
             for k in T.unroll(unroll):
                 if first + k * lanes < length:
                     normalize_vector(x, k, vector, affine, dtype)
-                    if write_past:
+                    if large and fills_access(vector, dtype):
                         offset = ((entry * channels + channel) * length + first + k * lanes) * vector
                         write_once(x, k * vector, Y, offset)
                     else:
@@ -164,32 +163,19 @@ def batch_norm_channels(dtype, vector, threads, unroll, blocks):
     return normalize
 
 
-def batch_norm_training(
-    dtype,
-    vector,
-    lanes,
-    slots,
-    unroll,
-    depth,
-    spread=0,
-    blocks=4,
-    along=False,
-    read_past=False,
-    write_past=False,
-):
+def batch_norm_training(dtype, vector, lanes, slots, unroll, depth, large):
     """Normalise by the batch's own statistics; parameters X, W, B, M, V, P, S, Q, Y, eps, momentum, flags.
 
     P (splits, channels, 3), S (channels,) and Q (channels,), all float32, are for the partial statistics, the means and
-    the scales. `flags` is as in batch_norm_channels. A thread that forms statistics reads `depth` vectors at a time;
-    its block has `spread` lanes, or `lanes`, and `blocks` of these fit on a multiprocessor. Blocks go through channels
-    before they go along them, or `along` first. Statistics may be read, and results written, past the caches.
+    the scales. `flags` is as in batch_norm_channels. A thread that forms statistics reads `depth` vectors at a time,
+    and four of its blocks fit on a multiprocessor. Blocks go through channels before they go along them. Of `large`
+    maps, of which caches hold little, they go along channels first, read statistics past the caches and write so too.
     """
     batch = T.dynamic("batch", "int64")
     channels = T.dynamic("channels", "int64")
     length = T.dynamic("length", "int64")
     splits = T.dynamic("splits", "int64")
-    spread = spread or lanes
-    threads = slots * spread
+    threads = slots * lanes
     packed = fills_access(vector, dtype)
 
     @T.prim_func
@@ -209,31 +195,31 @@ def batch_norm_training(
     ):
         with T.Kernel(splits * channels, threads=threads, prelude=KEEP_PACKED) as block:
             thread = T.get_thread_binding(0)
-            slot, lane = thread // spread, thread % spread
-            between = T.cast(splits if along else channels, "int32")
+            slot, lane = thread // lanes, thread % lanes
+            between = T.cast(splits if large else channels, "int32")
             quotient = T.truncdiv(T.cast(block, "int32"), between)
             remainder = T.truncmod(T.cast(block, "int32"), between)
-            split = remainder if along else quotient
-            channel = T.cast(quotient if along else remainder, "int64")
-            parts = T.cast(T.ceildiv(length, spread * depth), "int32")
+            split = remainder if large else quotient
+            channel = T.cast(quotient if large else remainder, "int64")
+            parts = T.cast(T.ceildiv(length, lanes * depth), "int32")
             pieces = T.cast(T.ceildiv(batch, slots), "int32") * parts
             step = T.cast(splits, "int32")
-            turns = T.truncdiv(pieces + step - 1 - (0 if along else split), step)
+            turns = T.truncdiv(pieces + step - 1 - (0 if large else split), step)
             x = T.alloc_local((depth, vector), dtype)
             moments = T.alloc_local((3,), "float32")
             chunk = T.alloc_local((3,), "float32")
             sums = T.alloc_local((2,), "float32")
             means = T.alloc_shared((1, 2 * warps_of(threads)), "float32")
             squares = T.alloc_shared((1, 2 * warps_of(threads)), "float32")
-            T.annotate_min_blocks_per_sm(blocks)
+            T.annotate_min_blocks_per_sm(4)
             clear_moments(moments)
             for turn in T.serial(turns):
-                piece = split * turns + turn if along else turn * step + split
+                piece = split * turns + turn if large else turn * step + split
                 entry = T.cast(T.truncdiv(piece, parts), "int64") * slots + slot
-                first = T.cast(T.truncmod(piece, parts), "int64") * (spread * depth) + lane
-                once = read_past and packed
-                read_plane(x, depth, vector, X, entry, channel, first, spread, length, entry < batch, once)
-                add_vectors(moments, chunk, x, depth, vector, first, spread, length, False, entry < batch, packed)
+                first = T.cast(T.truncmod(piece, parts), "int64") * (lanes * depth) + lane
+                once = large and packed
+                read_plane(x, depth, vector, X, entry, channel, first, lanes, length, entry < batch, once)
+                add_vectors(moments, chunk, x, depth, vector, first, lanes, length, False, entry < batch, packed)
             moments_over_lanes(moments, sums, means, squares, 0, thread, threads)
             if thread == 0:
                 P[split, channel, 0] = moments[0]
@@ -260,8 +246,6 @@ def batch_norm_training(
                 if flags & 4 != 0:
                     move_statistics(M, V, channel, moments, mean, momentum)
         sizes = (vector, lanes, slots, unroll)
-        normalize_planes(
-            X, W, B, S, Q, Y, eps, flags, batch, channels, length, sizes, dtype, False, along, write_past and packed
-        )
+        normalize_planes(X, W, B, S, Q, Y, eps, flags, batch, channels, length, sizes, dtype, False, large)
 
     return normalize

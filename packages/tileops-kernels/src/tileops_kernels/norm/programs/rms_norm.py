@@ -9,14 +9,12 @@ import tilelang.language as T  # noqa: N812
 from tileops_kernels.macros.cuda_rows import (
     KEEP_PACKED,
     READ_ONCE,
-    WRITE_ONCE,
     add_over_lanes,
     fills_access,
     fits_access,
     keep_packed,
     read_once,
     warps_of,
-    write_once,
 )
 
 
@@ -32,16 +30,13 @@ def read_weights(W, j, w, k, vector):
                 w[k, part * 4 + v] = W[j + part * 4 + v]
 
 
-def rms_norm_on_chip(
-    n, dtype, weighted, vector, lanes, rows, blocks, scales=None, late=False, read_past=False, write_past=False
-):
+def rms_norm_on_chip(n, dtype, weighted, vector, lanes, rows, blocks, scales=None):
     """Rows of `n` elements in registers; parameters X (m, n), W (n,) if weighted, Y (m, n), eps; size m.
 
     W is of dtype `scales`, or that of the rows.
 
     `vector` elements take 16 bytes. At least `blocks` blocks fit on a multiprocessor, which bounds the registers of a
-    thread. The weight is read before the sum is known, which hides its latency, or else `late`. Rows may be read, and
-    results written, past the caches.
+    thread. The weight is read before the sum is known, which hides its latency.
     """
     m = T.dynamic("m", "int64")
     scales = scales or dtype
@@ -53,11 +48,8 @@ def rms_norm_on_chip(
         for k in T.unroll(steps):
             j = (k * lanes + lane) * vector
             if (whole or j < n) and (rows == 1 or row < m):
-                if read_past:
-                    read_once(x, k * vector, X, row * n + j)
-                else:
-                    for v in T.vectorized(vector):
-                        x[k, v] = X[row, j + v]
+                for v in T.vectorized(vector):
+                    x[k, v] = X[row, j + v]
 
     @T.macro
     def read_weight(W, lane, w):
@@ -80,17 +72,14 @@ def rms_norm_on_chip(
     def write_vector(Y, row, lane, x, k):
         j = (k * lanes + lane) * vector
         if (whole or j < n) and (rows == 1 or row < m):
-            if write_past:
-                write_once(x, k * vector, Y, row * n + j)
-            else:
-                for v in T.vectorized(vector):
-                    Y[row, j + v] = x[k, v]
+            for v in T.vectorized(vector):
+                Y[row, j + v] = x[k, v]
 
     @T.prim_func
     def weighted_rows(
         X: T.Tensor[(m, n), dtype], W: T.Tensor[(n,), scales], Y: T.Tensor[(m, n), dtype], eps: T.float32
     ):
-        with T.Kernel(T.ceildiv(m, rows), threads=rows * lanes, prelude=KEEP_PACKED + READ_ONCE + WRITE_ONCE) as block:
+        with T.Kernel(T.ceildiv(m, rows), threads=rows * lanes, prelude=KEEP_PACKED) as block:
             thread = T.get_thread_binding(0)
             slot, lane = thread // lanes, thread % lanes
             row = T.cast(block, "int64") * rows + slot
@@ -100,11 +89,8 @@ def rms_norm_on_chip(
             partial = T.alloc_shared((rows, warps_of(lanes)), "float32")
             T.annotate_min_blocks_per_sm(blocks)
             read_row(X, row, lane, x)
-            if not late:
-                read_weight(W, lane, w)
+            read_weight(W, lane, w)
             reciprocal_root(x, slot, lane, scale, partial, eps)
-            if late:
-                read_weight(W, lane, w)
             for k in T.unroll(steps):
                 keep_packed(x, k)
                 for v in T.unroll(vector):
@@ -113,7 +99,7 @@ def rms_norm_on_chip(
 
     @T.prim_func
     def plain_rows(X: T.Tensor[(m, n), dtype], Y: T.Tensor[(m, n), dtype], eps: T.float32):
-        with T.Kernel(T.ceildiv(m, rows), threads=rows * lanes, prelude=KEEP_PACKED + READ_ONCE + WRITE_ONCE) as block:
+        with T.Kernel(T.ceildiv(m, rows), threads=rows * lanes, prelude=KEEP_PACKED) as block:
             thread = T.get_thread_binding(0)
             slot, lane = thread // lanes, thread % lanes
             row = T.cast(block, "int64") * rows + slot
@@ -130,84 +116,6 @@ def rms_norm_on_chip(
                 write_vector(Y, row, lane, x, k)
 
     return weighted_rows if weighted else plain_rows
-
-
-def rms_norm_persistent(
-    n, dtype, vector, lanes, blocks, turns_of, ahead=False, read_past=False, write_past=False, scales=None
-):
-    """As rms_norm_on_chip with a weight, by at most `turns_of` blocks, which read it once and take rows in turn.
-
-    Where a block reads `ahead`, the next row is under way while this one is written.
-    """
-    m = T.dynamic("m", "int64")
-    scales = scales or dtype
-    steps = -(-n // (vector * lanes))
-    whole = n % (vector * lanes) == 0
-
-    @T.macro
-    def read_row(X, row, lane, x):
-        for k in T.unroll(steps):
-            j = (k * lanes + lane) * vector
-            if (whole or j < n) and row < m:
-                if read_past:
-                    read_once(x, k * vector, X, row * n + j)
-                else:
-                    for v in T.vectorized(vector):
-                        x[k, v] = X[row, j + v]
-
-    @T.macro
-    def finish_row(Y, row, lane, x, w, scale, partial, side, eps):
-        scale[0] = T.float32(0)
-        for k in T.unroll(steps):
-            if whole or (k * lanes + lane) * vector < n:
-                for v in T.unroll(vector):
-                    scale[0] += T.cast(x[k, v], "float32") * T.cast(x[k, v], "float32")
-        add_over_lanes(scale, partial, side, lane, lanes)
-        scale[0] = T.rsqrt(scale[0] / n + eps)
-        for k in T.unroll(steps):
-            j = (k * lanes + lane) * vector
-            keep_packed(x, k)
-            if fits_access(vector, scales):
-                keep_packed(w, k)
-            for v in T.unroll(vector):
-                x[k, v] = T.cast(T.cast(x[k, v], "float32") * scale[0] * T.cast(w[k, v], "float32"), dtype)
-            if whole or j < n:
-                if write_past:
-                    write_once(x, k * vector, Y, row * n + j)
-                else:
-                    for v in T.vectorized(vector):
-                        Y[row, j + v] = x[k, v]
-
-    @T.prim_func
-    def weighted_rows(
-        X: T.Tensor[(m, n), dtype], W: T.Tensor[(n,), scales], Y: T.Tensor[(m, n), dtype], eps: T.float32
-    ):
-        with T.Kernel(T.min(m, turns_of), threads=lanes, prelude=KEEP_PACKED + READ_ONCE + WRITE_ONCE) as block:
-            lane = T.get_thread_binding(0)
-            x = T.alloc_local((steps, vector), dtype)
-            following = T.alloc_local((steps, vector), dtype)
-            w = T.alloc_local((steps, vector), scales)
-            scale = T.alloc_local((1,), "float32")
-            partial = T.alloc_shared((2, warps_of(lanes)), "float32")
-            T.annotate_min_blocks_per_sm(blocks)
-            if ahead:
-                read_row(X, T.cast(block, "int64"), lane, x)
-            for k in T.unroll(steps):
-                if whole or (k * lanes + lane) * vector < n:
-                    read_weights(W, (k * lanes + lane) * vector, w, k, vector)
-            for turn in T.serial(T.truncdiv(m - block + (turns_of - 1), turns_of)):
-                row = turn * turns_of + block
-                if ahead:
-                    read_row(X, row + turns_of, lane, following)
-                else:
-                    read_row(X, row, lane, x)
-                finish_row(Y, row, lane, x, w, scale, partial, T.cast(turn % 2, "int32"), eps)
-                if ahead:
-                    for k in T.unroll(steps):
-                        for v in T.vectorized(vector):
-                            x[k, v] = following[k, v]
-
-    return weighted_rows
 
 
 def rms_norm_streaming(n, dtype, weighted, vector, lanes, rows, unroll, scales=None):

@@ -21,7 +21,6 @@ from tileops_kernels.macros.cuda_moments import (
 from tileops_kernels.macros.cuda_rows import (
     KEEP_PACKED,
     READ_ONCE,
-    WRITE_ONCE,
     add_over_lanes,
     add_squares,
     fills_access,
@@ -131,15 +130,12 @@ def row_norm_on_chip(
     scales=None,
     lean=False,
     late=False,
-    read_past=False,
-    write_past=False,
 ):
     """Rows of `n` elements in registers; the parameters are those of program_of_rows, and the size is m.
 
     `vector` elements take 16 bytes. At least `blocks` blocks fit on a multiprocessor, which bounds the registers of a
     thread. Scales and shifts are read before the sums are known, which hides their latency, or else `late`. Where
-    `lean`, means are those of differences from an element, which takes fewer instructions. Rows may be read, and
-    results written, past the caches.
+    `lean`, means are those of differences from an element, which takes fewer instructions; no sum is then `added`.
     """
     m = T.dynamic("m", "int64")
     steps = -(-n // (vector * lanes))
@@ -150,7 +146,7 @@ def row_norm_on_chip(
 
     @T.macro
     def normalize(X, R, W, B, G, Y, S, eps):
-        with T.Kernel(T.ceildiv(m, rows), threads=rows * lanes, prelude=KEEP_PACKED + READ_ONCE + WRITE_ONCE) as block:
+        with T.Kernel(T.ceildiv(m, rows), threads=rows * lanes, prelude=KEEP_PACKED) as block:
             thread = T.get_thread_binding(0)
             slot, lane = thread // lanes, thread % lanes
             first = lane * vector
@@ -171,7 +167,7 @@ def row_norm_on_chip(
                 read_sums(x, a, r, steps, vector, X, R, row, first, step, n, whole, rows == 1 or row < m, False)
                 write_sums(x, a, steps, vector, S, row, first, step, n, whole, rows == 1 or row < m, dtype)
             else:
-                read_vectors(x, steps, vector, X, row, first, step, n, whole, rows == 1 or row < m, read_past)
+                read_vectors(x, steps, vector, X, row, first, step, n, whole, rows == 1 or row < m)
             if weighted and not late:
                 read_scales(w, steps, vector, W, row, first, step, n, whole, rows == 1 or row < m, modulated, span)
             if biased and not late:
@@ -221,7 +217,7 @@ def row_norm_on_chip(
                         span,
                         lean,
                     )
-                    write_vector(x, k, vector, Y, row, first, step, n, whole, rows == 1 or row < m, write_past)
+                    write_vector(x, k, vector, Y, row, first, step, n, whole, rows == 1 or row < m)
 
     parameter = _parameter_shape(m, n, modulated, span)
     return program_of_rows(normalize, (m, n), parameter, dtype, scales, weighted, biased, added, gated)

@@ -22,143 +22,9 @@ from tileops_kernels.macros.cuda_rows import READ_ONCE, WARP, fills_access, firs
 def arg_rows(operation, source, vector, lanes, rows, unroll):
     """The position in each row; parameters X (outer, vectors, vector), Y (outer,).
 
-    A block of `rows * lanes` threads takes `rows` rows; a thread reads `unroll` vectors before it compares them.
+    A block of `rows * lanes` threads takes `rows` rows; a thread reads `unroll` vectors before it compares them. What
+    is compared is the extreme of a vector; of the best vector that a thread has met it finds the first place at last.
     """
-    outer, vectors = T.dynamic("outer", "int64"), T.dynamic("vectors", "int64")
-    once = fills_access(vector, source)
-
-    @T.macro
-    def read_chunk(X, row, lane, c, x):
-        for k in T.unroll(unroll):
-            j = (c * unroll + k) * lanes + lane
-            if row < outer and j < vectors:
-                if once:
-                    read_once(x, k * vector, X, (row * vectors + j) * vector)
-                else:
-                    for v in T.vectorized(vector):
-                        x[k, v] = X[row, j, v]
-
-    @T.macro
-    def compare_chunk(row, lane, c, x, best, step):
-        for k in T.unroll(unroll):
-            if row < outer and (c * unroll + k) * lanes + lane < vectors:
-                for v in T.unroll(vector):
-                    if overtakes(operation, T.cast(x[k, v], "float32"), best[v]):
-                        best[v] = T.cast(x[k, v], "float32")
-                        step[v] = T.cast(c * unroll + k, "int32")
-
-    @T.prim_func
-    def program(X: T.Tensor[(outer, vectors, vector), source], Y: T.Tensor[(outer,), "int64"]):
-        with T.Kernel(T.ceildiv(outer, rows), threads=rows * lanes, prelude=READ_ONCE) as block:
-            thread = T.get_thread_binding(0)
-            slot, lane = thread // lanes, thread % lanes
-            row = T.cast(block, "int64") * rows + slot
-            x = T.alloc_local((unroll, vector), source)
-            best = T.alloc_local((vector,), "float32")
-            step = T.alloc_local((vector,), "int32")
-            position = T.alloc_local((vector,), "int64")
-            values = T.alloc_shared((rows, warps_of(lanes)), "float32")
-            positions = T.alloc_shared((rows, warps_of(lanes)), "int64")
-            for v in T.unroll(vector):
-                best[v] = farthest(operation)
-                step[v] = 0
-            for c in T.serial(T.ceildiv(vectors, lanes * unroll)):
-                read_chunk(X, row, lane, c, x)
-                compare_chunk(row, lane, c, x, best, step)
-            for v in T.unroll(vector):
-                position[v] = T.if_then_else(
-                    lane < vectors, (T.cast(step[v], "int64") * lanes + lane) * vector + v, T.int64(NOWHERE)
-                )
-            for v in T.unroll(vector - 1):
-                if precedes(operation, best[v + 1], position[v + 1], best[0], position[0]):
-                    best[0] = best[v + 1]
-                    position[0] = position[v + 1]
-            first_over_lanes(operation, best, position, values, positions, slot, lane, lanes)
-            if row < outer and lane == 0:
-                Y[row] = position[0]
-
-    return program
-
-
-def arg_columns(operation, source, vector, across, down, unroll):
-    """The position in each column; parameters X (outer, reduced, vectors, vector), Y (outer, vectors, vector).
-
-    Threads run over the vectors of all outer slices, `across` of them in a block; `down` threads, a power of two,
-    share a vector and read `unroll` of its rows at a time.
-    """
-    outer, reduced, vectors = T.dynamic("outer", "int64"), T.dynamic("reduced", "int64"), T.dynamic("vectors", "int64")
-    once = fills_access(vector, source)
-
-    @T.macro
-    def read_rows(X, place, j, first, x):
-        for k in T.unroll(unroll):
-            if place < outer and first + k * down < reduced:
-                if once:
-                    read_once(x, k * vector, X, ((place * reduced + first + k * down) * vectors + j) * vector)
-                else:
-                    for v in T.vectorized(vector):
-                        x[k, v] = X[place, first + k * down, j, v]
-
-    @T.macro
-    def compare_rows(place, slot, c, x, best, step):
-        for k in T.unroll(unroll):
-            if place < outer and (c * unroll + k) * down + slot < reduced:
-                for v in T.unroll(vector):
-                    if overtakes(operation, T.cast(x[k, v], "float32"), best[v]):
-                        best[v] = T.cast(x[k, v], "float32")
-                        step[v] = T.cast(c * unroll + k, "int32")
-
-    @T.macro
-    def choose(values, positions, slot, lane, other, best, position):
-        for v in T.unroll(vector):
-            if precedes(operation, values[v, other, lane], positions[v, other, lane], best[v], position[v]):
-                best[v] = values[v, other, lane]
-                position[v] = positions[v, other, lane]
-            values[v, slot, lane] = best[v]
-            positions[v, slot, lane] = position[v]
-
-    @T.macro
-    def choose_over_slots(values, positions, slot, lane, best, position):
-        for v in T.unroll(vector):
-            values[v, slot, lane] = best[v]
-            positions[v, slot, lane] = position[v]
-        for step in T.unroll(down.bit_length() - 1):
-            T.sync_threads()
-            if slot < down >> (step + 1):
-                choose(values, positions, slot, lane, slot + (down >> (step + 1)), best, position)
-
-    @T.prim_func
-    def program(X: T.Tensor[(outer, reduced, vectors, vector), source], Y: T.Tensor[(outer, vectors, vector), "int64"]):
-        with T.Kernel(T.ceildiv(outer * vectors, across), threads=across * down, prelude=READ_ONCE) as block:
-            thread = T.get_thread_binding(0)
-            slot, lane = thread // across, thread % across
-            index = T.cast(block, "int64") * across + lane
-            place, j = T.truncdiv(index, vectors), T.truncmod(index, vectors)
-            x = T.alloc_local((unroll, vector), source)
-            best = T.alloc_local((vector,), "float32")
-            step = T.alloc_local((vector,), "int32")
-            position = T.alloc_local((vector,), "int64")
-            values = T.alloc_shared((vector, down, across), "float32")
-            positions = T.alloc_shared((vector, down, across), "int64")
-            for v in T.unroll(vector):
-                best[v] = farthest(operation)
-                step[v] = 0
-            for c in T.serial(T.ceildiv(reduced, down * unroll)):
-                read_rows(X, place, j, c * (down * unroll) + slot, x)
-                compare_rows(place, slot, c, x, best, step)
-            for v in T.unroll(vector):
-                position[v] = T.if_then_else(slot < reduced, T.cast(step[v], "int64") * down + slot, T.int64(NOWHERE))
-            if down > 1:
-                choose_over_slots(values, positions, slot, lane, best, position)
-            if slot == 0 and place < outer:
-                for v in T.vectorized(vector):
-                    Y[place, j, v] = position[v]
-
-    return program
-
-
-def arg_rows_by_vectors(operation, source, vector, lanes, rows, unroll):
-    """As arg_rows, but what is compared is the extreme of a vector, and a thread keeps the best vector it has met."""
     outer, vectors = T.dynamic("outer", "int64"), T.dynamic("vectors", "int64")
     once = fills_access(vector, source)
 
@@ -221,11 +87,59 @@ def arg_rows_by_vectors(operation, source, vector, lanes, rows, unroll):
     return program
 
 
-def arg_columns_by_chunks(operation, source, vector, across, down, unroll):
-    """As arg_columns, but what is compared is the extreme of `unroll` rows below each other.
+def arg_columns(operation, source, vector, across, unroll):
+    """The position in each column; parameters X (outer, reduced, vectors, vector), Y (outer, vectors, vector).
 
-    Of these the best are read again. `across` is a power of two. A row behind the last is the last again, which changes
-    no first position.
+    Threads run over the vectors of all outer slices, `across` of them in a block, and read `unroll` rows at a time.
+    """
+    outer, reduced, vectors = T.dynamic("outer", "int64"), T.dynamic("reduced", "int64"), T.dynamic("vectors", "int64")
+    once = fills_access(vector, source)
+
+    @T.macro
+    def read_rows(X, place, j, first, x):
+        for k in T.unroll(unroll):
+            if place < outer and first + k < reduced:
+                if once:
+                    read_once(x, k * vector, X, ((place * reduced + first + k) * vectors + j) * vector)
+                else:
+                    for v in T.vectorized(vector):
+                        x[k, v] = X[place, first + k, j, v]
+
+    @T.macro
+    def compare_rows(place, first, x, best, position):
+        for k in T.unroll(unroll):
+            if place < outer and first + k < reduced:
+                for v in T.unroll(vector):
+                    if overtakes(operation, T.cast(x[k, v], "float32"), best[v]):
+                        best[v] = T.cast(x[k, v], "float32")
+                        position[v] = first + k
+
+    @T.prim_func
+    def program(X: T.Tensor[(outer, reduced, vectors, vector), source], Y: T.Tensor[(outer, vectors, vector), "int64"]):
+        with T.Kernel(T.ceildiv(outer * vectors, across), threads=across, prelude=READ_ONCE) as block:
+            index = T.cast(block, "int64") * across + T.get_thread_binding(0)
+            place, j = T.truncdiv(index, vectors), T.truncmod(index, vectors)
+            x = T.alloc_local((unroll, vector), source)
+            best = T.alloc_local((vector,), "float32")
+            position = T.alloc_local((vector,), "int64")
+            for v in T.unroll(vector):
+                best[v] = farthest(operation)
+                position[v] = T.int64(0)
+            for c in T.serial(T.ceildiv(reduced, unroll)):
+                read_rows(X, place, j, c * unroll, x)
+                compare_rows(place, c * unroll, x, best, position)
+            if place < outer:
+                for v in T.vectorized(vector):
+                    Y[place, j, v] = position[v]
+
+    return program
+
+
+def arg_columns_by_chunks(operation, source, vector, across, down, unroll):
+    """As arg_columns, but `down` threads share a vector of columns; what they compare is the extreme of `unroll` rows.
+
+    Of these chunks the best is read again. `across` and `down` are powers of two. A row behind the last is the last
+    again, which changes no first position.
     """
     outer, reduced, vectors = T.dynamic("outer", "int64"), T.dynamic("reduced", "int64"), T.dynamic("vectors", "int64")
     once = fills_access(vector, source)

@@ -1,4 +1,4 @@
-"""Softmax on CUDA: rows held in registers, rows too long for that, parts of few rows, and columns side by side.
+"""Softmax on CUDA: rows held in registers, rows too long for that, and parts of few rows.
 
 Elements are rounded to `through` and widened to float32; the result, or with `log` its logarithm, is rounded once to
 `target`. Every size is dynamic and offsets are 64 bits wide. A row with NaN, with plus infinity or of nothing but minus
@@ -8,15 +8,7 @@ infinity gives NaN.
 import tilelang.language as T  # noqa: N812
 
 from tileops_kernels.macros.combining import LOWEST, dealt, part_of, power, share, weight, weight_of, widened
-from tileops_kernels.macros.cuda_rows import (
-    READ_ONCE,
-    WRITE_ONCE,
-    combine_over_lanes,
-    fills_access,
-    read_once,
-    warps_of,
-    write_once,
-)
+from tileops_kernels.macros.cuda_rows import READ_ONCE, combine_over_lanes, fills_access, read_once, warps_of
 
 
 @T.macro
@@ -67,15 +59,13 @@ def whole_over_lanes(largest, earlier, total, maxima, sums, slot, lane, lanes):
     combine_over_lanes("sum", total, sums, slot, lane, lanes)
 
 
-def softmax_on_chip(log, source, through, target, vector, lanes, rows, steps, blocks, read_past=True, write_past=False):
+def softmax_on_chip(log, source, through, target, vector, lanes, rows, steps, blocks):
     """Rows of up to `steps * lanes * vector` elements, read once; parameters X and Y (outer, vectors, vector).
 
-    At least `blocks` blocks fit on a multiprocessor, which bounds the registers of a thread. Rows are read, or results
-    written, past the caches where vectors fill an access.
+    At least `blocks` blocks fit on a multiprocessor, which bounds the registers of a thread.
     """
     outer, vectors = T.dynamic("outer", "int64"), T.dynamic("vectors", "int64")
-    once = read_past and fills_access(vector, source)
-    past = write_past and fills_access(vector, target)
+    once = fills_access(vector, source)
 
     @T.macro
     def read_row(X, row, lane, x):
@@ -105,7 +95,7 @@ def softmax_on_chip(log, source, through, target, vector, lanes, rows, steps, bl
 
     @T.prim_func
     def program(X: T.Tensor[(outer, vectors, vector), source], Y: T.Tensor[(outer, vectors, vector), target]):
-        with T.Kernel(T.ceildiv(outer, rows), threads=rows * lanes, prelude=READ_ONCE + WRITE_ONCE) as block:
+        with T.Kernel(T.ceildiv(outer, rows), threads=rows * lanes, prelude=READ_ONCE) as block:
             thread = T.get_thread_binding(0)
             slot, lane = thread // lanes, thread % lanes
             row = T.cast(block, "int64") * rows + slot
@@ -129,11 +119,8 @@ def softmax_on_chip(log, source, through, target, vector, lanes, rows, steps, bl
                 if row < outer and k * lanes + lane < vectors:
                     for v in T.unroll(vector):
                         y[v] = T.cast(part_of(log, values[k, v], total[0]), target)
-                    if past:
-                        write_once(y, 0, Y, (row * vectors + k * lanes + lane) * vector)
-                    else:
-                        for v in T.vectorized(vector):
-                            Y[row, k * lanes + lane, v] = y[v]
+                    for v in T.vectorized(vector):
+                        Y[row, k * lanes + lane, v] = y[v]
 
     return program
 
@@ -252,97 +239,5 @@ def softmax_divide(log, source, through, target, vector, lanes, unroll):
                 write_chunk(
                     log, x, y, unroll, vector, Y, row, first, lanes, vectors, source, through, target, largest, total
                 )
-
-    return program
-
-
-def softmax_columns(log, source, through, target, vector, across, down, unroll):
-    """Columns, read twice; parameters X and Y (outer, reduced, vectors, vector).
-
-    Threads run over the vectors of all outer slices, `across` of them in a block; `down` threads, a power of two, share
-    a vector and read `unroll` of its rows at a time.
-    """
-    outer, reduced, vectors = T.dynamic("outer", "int64"), T.dynamic("reduced", "int64"), T.dynamic("vectors", "int64")
-
-    @T.macro
-    def read_rows(X, place, j, first, x):
-        for k in T.unroll(unroll):
-            if place < outer and first + k * down < reduced:
-                for v in T.vectorized(vector):
-                    x[k, v] = X[place, first + k * down, j, v]
-
-    @T.macro
-    def take_in_rows(place, first, x, largest, earlier, total):
-        for v in T.unroll(vector):
-            earlier[v] = largest[v]
-        for k in T.unroll(unroll):
-            if place < outer and first + k * down < reduced:
-                for v in T.unroll(vector):
-                    largest[v] = T.max(largest[v], widened(x[k, v], source, through))
-        for v in T.unroll(vector):
-            total[v] *= T.exp(earlier[v] - largest[v])
-        for k in T.unroll(unroll):
-            if place < outer and first + k * down < reduced:
-                for v in T.unroll(vector):
-                    total[v] += power(widened(x[k, v], source, through) - largest[v], target)
-
-    @T.macro
-    def merge(maxima, sums, slot, lane, largest, earlier, total):
-        for v in T.unroll(vector):
-            maxima[v, slot, lane] = largest[v]
-            sums[v, slot, lane] = total[v]
-        for step in T.unroll(down.bit_length() - 1):
-            T.sync_threads()
-            if slot < down >> (step + 1):
-                for v in T.unroll(vector):
-                    earlier[v] = largest[v]
-                    largest[v] = T.max(largest[v], maxima[v, slot + (down >> (step + 1)), lane])
-                    total[v] *= T.exp(earlier[v] - largest[v])
-                    total[v] += sums[v, slot + (down >> (step + 1)), lane] * T.exp(
-                        maxima[v, slot + (down >> (step + 1)), lane] - largest[v]
-                    )
-                    maxima[v, slot, lane] = largest[v]
-                    sums[v, slot, lane] = total[v]
-        T.sync_threads()
-        for v in T.unroll(vector):
-            largest[v] = maxima[v, 0, lane]
-            total[v] = share(log, sums[v, 0, lane])
-
-    @T.macro
-    def write_rows(Y, place, j, first, x, y, largest, total):
-        for k in T.unroll(unroll):
-            if place < outer and first + k * down < reduced:
-                for v in T.unroll(vector):
-                    above = weight(log, widened(x[k, v], source, through) - largest[v], target)
-                    y[v] = T.cast(part_of(log, above, total[v]), target)
-                for v in T.vectorized(vector):
-                    Y[place, first + k * down, j, v] = y[v]
-
-    @T.prim_func
-    def program(
-        X: T.Tensor[(outer, reduced, vectors, vector), source], Y: T.Tensor[(outer, reduced, vectors, vector), target]
-    ):
-        with T.Kernel(T.ceildiv(outer * vectors, across), threads=across * down) as block:
-            thread = T.get_thread_binding(0)
-            slot, lane = thread // across, thread % across
-            index = T.cast(block, "int64") * across + lane
-            place, j = T.truncdiv(index, vectors), T.truncmod(index, vectors)
-            x = T.alloc_local((unroll, vector), source)
-            y = T.alloc_local((vector,), target)
-            largest = T.alloc_local((vector,), "float32")
-            earlier = T.alloc_local((vector,), "float32")
-            total = T.alloc_local((vector,), "float32")
-            maxima = T.alloc_shared((vector, down, across), "float32")
-            sums = T.alloc_shared((vector, down, across), "float32")
-            for v in T.unroll(vector):
-                largest[v] = T.float32(LOWEST)
-                total[v] = T.float32(0)
-            for c in T.serial(T.ceildiv(reduced, down * unroll)):
-                read_rows(X, place, j, c * (down * unroll) + slot, x)
-                take_in_rows(place, c * (down * unroll) + slot, x, largest, earlier, total)
-            merge(maxima, sums, slot, lane, largest, earlier, total)
-            for c in T.serial(T.ceildiv(reduced, down * unroll)):
-                read_rows(X, place, j, c * (down * unroll) + slot, x)
-                write_rows(Y, place, j, c * (down * unroll) + slot, x, y, largest, total)
 
     return program
