@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tileops_kernels.build import cpu, cuda
 from tileops_kernels.build.launcher import GRAIN, CPUFunction
+from tileops_kernels.build.loaded import Loaded
 from tileops_kernels.build.program import Program
 from tileops_kernels.kernel import Kernel, KernelType
 from tileops_kernels.memory import ACCESS_BYTES
@@ -193,7 +194,9 @@ class ArgReduceKernel(_ArgReduceKernel):
         super().__init__(call)
         self._spread = Spread(slices=4 * call.sm_count, columns=16 * call.sm_count, part=4096, width=256)
         self._spread_of_row = replace(self._spread, part=PART_BYTES // call.dtype.itemsize)
-        self._loaded: dict[Settings, cuda.CUDAFunction] = {}
+        self._loaded: Loaded[Settings, cuda.CUDAFunction] = Loaded(
+            lambda settings: cuda.load_for(self, self.program(settings))
+        )
 
     def programs(self) -> Sequence[Program]:
         """The program of every launch setting."""
@@ -223,7 +226,7 @@ class ArgReduceKernel(_ArgReduceKernel):
         """Launch the first pass."""
         outer, reduced, inner = each.outer, each.reduced, each.inner
         vector = vector_width(reduced if inner == 1 else inner, x.dtype)
-        run = self._run(settings_of(each, vector, self.call.sm_count))
+        run = self._loaded[settings_of(each, vector, self.call.sm_count)]
         if inner == 1:
             run(rows_view(x, outer, reduced, vector), y.as_strided((outer,), (1,)))
         else:
@@ -237,16 +240,7 @@ class ArgReduceKernel(_ArgReduceKernel):
         )
         candidates = found.as_strided((outer, parts, inner), (parts * inner, inner, 1))
         positions = y.as_strided((outer, inner), (inner, 1))
-        self._run(candidate_settings(parts))(elements, candidates, positions, choice.scale, choice.step)
-
-    def _run(self, settings: Settings) -> cuda.CUDAFunction:
-        """The program of one launch setting, built by the first call that needs it."""
-        run = self._loaded.get(settings)
-        if run is None:
-            owner = f"{type(self).__name__} for {self.call}"
-            run = cuda.load(self.program(settings), arch=self.call.arch, owner=owner)
-            self._loaded[settings] = run
-        return run
+        self._loaded[candidate_settings(parts)](elements, candidates, positions, choice.scale, choice.step)
 
 
 class ArgReduceCPUKernel(_ArgReduceKernel):
@@ -256,7 +250,7 @@ class ArgReduceCPUKernel(_ArgReduceKernel):
 
     def __init__(self, call: ArgReduceCall) -> None:
         super().__init__(call)
-        self._loaded: dict[str, CPUFunction] = {}
+        self._loaded: Loaded[str, CPUFunction] = Loaded(lambda builder: cpu.load_for(self, self.program(builder)))
 
     @classmethod
     def entry_for(cls, call: ArgReduceCall) -> tuple[Hashable, Callable[[], ArgReduceCPUKernel]]:
@@ -277,27 +271,20 @@ class ArgReduceCPUKernel(_ArgReduceKernel):
 
     def search(self, each: Pass, x: Tensor, y: Tensor) -> None:
         """Run the first pass; programs take their sizes in alphabetical order."""
-        run = self._run("arg_rows" if each.inner == 1 else "arg_columns")
+        run = self._loaded["arg_rows" if each.inner == 1 else "arg_columns"]
         sizes = (each.outer, each.reduced) if each.inner == 1 else (each.inner, each.outer, each.reduced)
         run(x.data_ptr(), y.data_ptr(), *sizes, torch.get_num_threads())
 
     def choose(self, choice: Choice, x: Tensor, found: Tensor, y: Tensor) -> None:
         """Run a later pass."""
         sizes = (choice.inner, choice.outer, choice.parts, choice.reduced)
-        run = self._run("arg_candidates")
+        run = self._loaded["arg_candidates"]
         run(
             *(tensor.data_ptr() for tensor in (x, found, y)),
             *(choice.scale, choice.step),
             *sizes,
             torch.get_num_threads(),
         )
-
-    def _run(self, builder: str) -> CPUFunction:
-        run = self._loaded.get(builder)
-        if run is None:
-            run = cpu.load(self.program(builder), owner=f"{type(self).__name__} for {self.call}")
-            self._loaded[builder] = run
-        return run
 
 
 ARG_REDUCE_KERNELS: Mapping[str, KernelType] = {"arg_reduce": ArgReduceKernel, "arg_reduce_cpu": ArgReduceCPUKernel}

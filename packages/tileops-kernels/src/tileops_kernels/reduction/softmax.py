@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tileops_kernels.build import cpu, cuda
 from tileops_kernels.build.launcher import CPUFunction
+from tileops_kernels.build.loaded import Loaded
 from tileops_kernels.build.program import Program
 from tileops_kernels.kernel import Kernel, KernelType
 from tileops_kernels.memory import ACCESS_BYTES
@@ -134,7 +135,9 @@ class SoftmaxKernel(_SoftmaxKernel):
 
     def __init__(self, call: SoftmaxCall) -> None:
         super().__init__(call)
-        self._loaded: dict[Settings, Sequence[cuda.CUDAFunction]] = {}
+        self._loaded: Loaded[Settings, Sequence[cuda.CUDAFunction]] = Loaded(
+            lambda settings: [cuda.load_for(self, each) for each in self.programs_of(settings)]
+        )
 
     def programs(self) -> Sequence[Program]:
         """The programs of every launch setting."""
@@ -165,7 +168,7 @@ class SoftmaxKernel(_SoftmaxKernel):
                 self._launch_rows(x, y, outer, reduced)
             else:
                 vector = vector_width(inner, x.dtype)
-                (run,) = self._load(column_settings(outer * inner // vector, reduced, vector, self.call.sm_count))
+                (run,) = self._loaded[column_settings(outer * inner // vector, reduced, vector, self.call.sm_count)]
                 views = (columns_view(tensor, outer, reduced, inner, vector) for tensor in (x, y))
                 run(*views)
         return y
@@ -174,7 +177,7 @@ class SoftmaxKernel(_SoftmaxKernel):
         vector = vector_width(reduced, x.dtype)
         settings = row_settings(outer, reduced, vector, self.call.sm_count)
         source, target = (rows_view(tensor, outer, reduced, vector) for tensor in (x, y))
-        first, *second = self._load(settings)
+        first, *second = self._loaded[settings]
         if not isinstance(settings, PartSettings):
             first(source, target)
             return
@@ -182,15 +185,6 @@ class SoftmaxKernel(_SoftmaxKernel):
         parts = torch.empty((outer, count, 2), dtype=torch.float32, device=x.device)
         first(source, parts)
         second[0](source, parts, target)
-
-    def _load(self, settings: Settings) -> Sequence[cuda.CUDAFunction]:
-        """The programs of one launch setting, built by the first call that needs them."""
-        found = self._loaded.get(settings)
-        if found is None:
-            owner = f"{type(self).__name__} for {self.call}"
-            found = [cuda.load(each, arch=self.call.arch, owner=owner) for each in self.programs_of(settings)]
-            self._loaded[settings] = found
-        return found
 
 
 class SoftmaxCPUKernel(_SoftmaxKernel):
@@ -200,7 +194,7 @@ class SoftmaxCPUKernel(_SoftmaxKernel):
 
     def __init__(self, call: SoftmaxCall) -> None:
         super().__init__(call)
-        self._loaded: dict[str, CPUFunction] = {}
+        self._loaded: Loaded[str, CPUFunction] = Loaded(lambda shared: cpu.load_for(self, self.program(shared)))
 
     @classmethod
     def entry_for(cls, call: SoftmaxCall) -> tuple[Hashable, Callable[[], SoftmaxCPUKernel]]:
@@ -225,15 +219,10 @@ class SoftmaxCPUKernel(_SoftmaxKernel):
         outer, reduced, inner = slices(x.shape, axis)
         threads = torch.get_num_threads()
         shared = "rows" if inner == 1 else shared_axis(outer, inner, threads)
-        run = self._loaded.get(shared) or self._load(shared)
+        run = self._loaded[shared]
         sizes = (outer, reduced) if inner == 1 else (inner, inner, outer, reduced)
         run(x.data_ptr(), y.data_ptr(), *sizes, threads)
         return y
-
-    def _load(self, shared: str) -> CPUFunction:
-        run = cpu.load(self.program(shared), owner=f"{type(self).__name__} for {self.call}")
-        self._loaded[shared] = run
-        return run
 
 
 SOFTMAX_KERNELS: Mapping[str, KernelType] = {"softmax": SoftmaxKernel, "softmax_cpu": SoftmaxCPUKernel}
