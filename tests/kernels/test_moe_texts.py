@@ -17,6 +17,7 @@ from tileops_kernels.build import cuda
 from tileops_kernels.build.program import Program
 from tileops_kernels.moe.fused_topk import FusedTopKKernel
 from tileops_kernels.moe.grouped_gemm import GroupedGemmTMAKernel
+from tileops_kernels.moe.interfaces import RowLayout
 from tileops_kernels.moe.placement import Placement
 from tileops_kernels.moe.post_permute import PostPermuteKernel
 from tileops_kernels.moe.pre_permute import PrePermuteKernel
@@ -86,10 +87,10 @@ def test_gates_and_their_factors_are_multiplied_as_one() -> None:
     assert text.count("tma_load(B_desc") == 2
 
 
-@pytest.mark.parametrize("tile_rows", [16, 128])
-def test_tiles_are_written_by_whole_accesses(tile_rows: int) -> None:
+@pytest.mark.parametrize(("tile_rows", "layout"), [(16, "ends"), (128, "masked")])
+def test_tiles_are_written_by_whole_accesses(tile_rows: int, layout: RowLayout) -> None:
     """Where D's rows are whole accesses, one of them a thread and turn; else element by element."""
-    text = body(GroupedGemmTMAKernel(grouped_call(tile_rows=tile_rows)).program())
+    text = body(GroupedGemmTMAKernel(grouped_call(tile_rows=tile_rows, layout=layout)).program())
     assert text.count("tileops_store_access((&(D[") == 1
     assert "if ((n % (int64_t)8) == (int64_t)0)" in text
 

@@ -73,7 +73,10 @@ def tma_settings(call: GroupedGemmCall) -> GroupedGemmSettings:
         return replace(_streaming_settings(call), early=early)
     stacked = call.activation != "none"
     columns = 128 if stacked else 256
-    return GroupedGemmSettings(128, columns, depth=64, stages=4, threads=256, stacked=stacked, early=early)
+    stays = early and not stacked and call.out_dtype == call.dtype
+    return GroupedGemmSettings(
+        128, columns, depth=64, stages=4, threads=256, stacked=stacked, early=early, persistent=stays
+    )
 
 
 def _streaming_settings(call: GroupedGemmCall) -> GroupedGemmSettings:
