@@ -66,7 +66,8 @@ def tma_settings(call: GroupedGemmCall) -> GroupedGemmSettings:
     Tiles are launched `early` wherever there is a schedule, which is safe: the schedule is launched after all that was
     asked of the stream before, reads the metadata and writes S; a block of tiles reads and writes no memory of the
     device before it waits until all of that is finished and can be seen, and whatever is asked of the stream later
-    waits for the tiles. A capture records the same dependency as an edge of the graph.
+    waits for the tiles. A capture records the same dependency as an edge of the graph. Many rows without activation are
+    taken by blocks that stay, which have no room beside their stages for results of float32.
     """
     early = call.layout != "masked"
     if call.few_rows:
