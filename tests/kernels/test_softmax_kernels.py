@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import threading
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -276,3 +277,17 @@ def test_offsets_are_wide_and_accesses_whole(settings: Rows | ColumnSettings) ->
     assert re.search(r"X( \+ |\[).*\(int64_t\)blockIdx\.x", text)
     assert "= *(uint4*)(X + " in text or "tileops_read_once((&(x[" in text
     assert re.search(r"\*\(uint4\*\)\(Y \+ .*\(int64_t\)blockIdx\.x", text)
+
+
+def test_rows_fit_a_small_stack() -> None:
+    """A thread with a stack of 256 KiB computes long rows too."""
+    kernel, x = SoftmaxCPUKernel(cpu_call()), torch.randn(2, 100_000)
+    expected, found = kernel.forward(x, 1), list[Tensor]()
+    before = threading.stack_size(256 * 1024)
+    try:
+        thread = threading.Thread(target=lambda: found.append(kernel.forward(x, 1)))
+        thread.start()
+        thread.join()
+    finally:
+        threading.stack_size(before)
+    assert torch.equal(found[0], expected)

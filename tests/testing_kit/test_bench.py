@@ -235,6 +235,16 @@ def test_each_row_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     capsys.readouterr()
 
 
+def test_a_case_that_no_label_contains_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing to measure is a mistake in the command, which lists the labels."""
+    assert main(["SoftmaxFwdOp", "--device", "cpu", "--case", "decode"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(
+        "--case decode: expected a part of a label, received one of none; take one of attention-4096-"
+    )
+    assert "lm-head" in error
+
+
 def test_a_case_that_is_wrong_ends_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -46,6 +46,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     chosen = {op.__name__: _chosen(op, device, options) for op in ops}
+    if options.case and not any(chosen.values()):
+        labels = ", ".join(dict.fromkeys(case.label for op in ops for case in workload_cases(op)))
+        print(
+            f"--case {options.case}: expected a part of a label, received one of none; take one of {labels}",
+            file=sys.stderr,
+        )
+        return 2
     if options.builds:
         for name, cases in chosen.items():
             _keep_builds(name, cases, device, options)
