@@ -104,7 +104,7 @@ def test_meta_tensors_are_checked_alike() -> None:
         (
             lambda: (X.long(), None),
             DTypeError,
-            "x: expected dtype float16, bfloat16 or float32, received int64; convert x with .to(torch.float16)",
+            "x: expected dtype float16, bfloat16 or float32, received int64; convert x with .to(torch.float32)",
         ),
         (
             lambda: (X, WEIGHT.half()),

@@ -280,7 +280,7 @@ def test_dtype_of_x_is_refused(op_class: type[FusedOp], x: Tensor, ones: Tensor,
         call(op, [x.to(dtype), x, ones, ones][: 3 + (op_class is FusedAddLayerNormFwdOp)])
     assert str(failure.value) == (
         f"{op_class.__name__}: x: expected dtype float16, bfloat16 or float32, "
-        f"received {str(dtype).removeprefix('torch.')}; convert x with .to(torch.float16)"
+        f"received {str(dtype).removeprefix('torch.')}; convert x with .to(torch.float32)"
     )
     assert list(op.iter_kernels()) == []
 

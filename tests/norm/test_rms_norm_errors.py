@@ -36,7 +36,7 @@ def other_device(tensor: Tensor) -> Tensor:
     return tensor.cpu() if tensor.is_cuda else tensor.to("meta")
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.int32, torch.int64, torch.bool, torch.complex64], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int32, torch.int64, torch.bool], ids=str)
 def test_dtype_of_x(op: RMSNormFwdOp, x: Tensor, dtype: torch.dtype) -> None:
     """A dtype that the signature lacks, integers among them, is refused before any kernel is built."""
     received = str(dtype).removeprefix("torch.")
@@ -44,7 +44,7 @@ def test_dtype_of_x(op: RMSNormFwdOp, x: Tensor, dtype: torch.dtype) -> None:
         op(x.to(dtype))
     assert str(failure.value) == (
         f"RMSNormFwdOp: x: expected dtype float16, bfloat16 or float32, received {received}; "
-        "convert x with .to(torch.float16)"
+        "convert x with .to(torch.float32)"
     )
     assert list(op.iter_kernels()) == []
     assert op.serving_target is None

@@ -151,7 +151,7 @@ def test_what_is_refused(tileops_device: torch.device) -> None:
         LogSoftmaxFwdOp(0)(torch.ones(2, dtype=torch.int64, device=tileops_device))
     assert str(failure.value) == (
         "LogSoftmaxFwdOp: x: expected dtype float16, bfloat16 or float32, received int64; "
-        "convert x with .to(torch.float16)"
+        "convert x with .to(torch.float32)"
     )
     wrong: Any
     for wrong in ((0,), "0", True):

@@ -209,7 +209,7 @@ def test_what_is_refused(tileops_device: torch.device) -> None:
         with pytest.raises(DTypeError) as failure:
             cls()(torch.ones(2, 3, dtype=torch.int64, device=tileops_device))
         assert str(failure.value) == (
-            f"{name}: x: expected dtype float16, bfloat16 or float32, received int64; convert x with .to(torch.float16)"
+            f"{name}: x: expected dtype float16, bfloat16 or float32, received int64; convert x with .to(torch.float32)"
         )
         wrong: Any
         for wrong in (None, "1", True):

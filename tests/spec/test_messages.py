@@ -24,7 +24,7 @@ MISTAKES: dict[str, Mistake] = {
         lambda op: op(ones(2).long()),
         lambda op: op(ones(2)),
         TypeError,
-        ("DoubleFwdOp", "x", "float16 or float32", "int64", ".to(torch.float16)"),
+        ("DoubleFwdOp", "x", "float16 or float32", "int64", ".to(torch.float32)"),
     ),
     "two dtypes": (
         DoubleFwdOp,

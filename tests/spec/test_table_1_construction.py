@@ -309,7 +309,7 @@ def test_injected_parameters_only_allow_names() -> None:
             DTypeError,
             (
                 "TableFwdOp: table: expected dtype float16 or float32, received int64; convert table with "
-                ".to(torch.float16)"
+                ".to(torch.float32)"
             ),
         ),
         (None, ArgumentError, "TableFwdOp: table: expected a Tensor, received None; pass table"),

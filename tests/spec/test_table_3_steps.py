@@ -96,7 +96,7 @@ def test_row_1_each_thread_has_a_stack_of_its_own() -> None:
         (
             lambda: TripleFwdOp()(ones(2, dtype=torch.float64)),
             DTypeError,
-            "TripleFwdOp: x: expected dtype float16 or float32, received float64; convert x with .to(torch.float16)",
+            "TripleFwdOp: x: expected dtype float16 or float32, received float64; convert x with .to(torch.float32)",
         ),
         (
             lambda: DoubleFwdOp()(ones(2), ones(2, dtype=torch.float16)),

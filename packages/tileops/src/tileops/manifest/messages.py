@@ -79,9 +79,11 @@ class Messages:
         self, name: str, allowed: tuple[str, ...], received: torch.dtype, writes: bool = False
     ) -> DTypeError:
         """Return the error for a dtype that is not among those of its index."""
+        near = nearest(received, allowed)
+        apart = f"pass the real and the imaginary parts of {name} apart, as torch.view_as_real gives them"
         return DTypeError(
             f"{self.op}: {name}: expected dtype {one_of(allowed)}, received {show_dtype(received)}; "
-            + self._converted(name, f"torch.{allowed[0]}", writes)
+            + (apart if near is None else self._converted(name, f"torch.{near}", writes))
         )
 
     def dtype(
@@ -269,3 +271,22 @@ def _mend(name: str, parts: list[tuple[str, bool]], expected: str, received: tup
             f"pass {name} whose last axis is {axes}" if ", " not in axes else f"pass {name} whose last axes are {axes}"
         )
     return f"pass {name} of shape {expected}"
+
+
+def nearest(received: torch.dtype, allowed: tuple[str, ...]) -> str | None:
+    """Return the dtype among `allowed` that keeps most of what `received` holds, None for imaginary parts.
+
+    Within a kind it is the smallest that is as wide, else the widest; whole numbers go to the widest of another kind.
+    """
+    found = {name: getattr(torch, name) for name in allowed}
+    alike = {name: dtype for name, dtype in found.items() if _kind(dtype) == _kind(received)}
+    if received.is_complex and not alike:
+        return None
+    wide = [name for name, dtype in alike.items() if dtype.itemsize >= received.itemsize]
+    if wide:
+        return min(wide, key=lambda name: found[name].itemsize)
+    return max(alike or found, key=lambda name: found[name].itemsize)
+
+
+def _kind(dtype: torch.dtype) -> str:
+    return "complex" if dtype.is_complex else "floating point" if dtype.is_floating_point else "whole"
