@@ -173,7 +173,7 @@ def _in_float32(weight: Tensor | None, bias: Tensor | None) -> tuple[Tensor | No
     if weight is None or bias is None or weight.dtype == torch.float32:
         scale = None if weight is None else weight.float().contiguous()
         return scale, None if bias is None else bias.float().contiguous()
-    both = torch.empty(2, *weight.shape, dtype=torch.float32, device=weight.device)
+    both = weight.new_empty((2, *weight.shape), dtype=torch.float32)
     torch.cat((weight[None], bias[None]), out=both)
     return both[0], both[1]
 
@@ -182,5 +182,5 @@ def _for_entries(tensor: Tensor | None, batch: int) -> Tensor | None:
     """A tensor of channels in float32, repeated for each of `batch` entries by one launch."""
     if tensor is None:
         return None
-    repeated = torch.empty(batch, *tensor.shape, dtype=torch.float32, device=tensor.device)
+    repeated = tensor.new_empty((batch, *tensor.shape), dtype=torch.float32)
     return repeated.copy_(tensor).flatten()
