@@ -179,8 +179,5 @@ def _in_float32(weight: Tensor | None, bias: Tensor | None) -> tuple[Tensor | No
 
 
 def _for_entries(tensor: Tensor | None, batch: int) -> Tensor | None:
-    """A tensor of channels in float32, repeated for each of `batch` entries by one launch."""
-    if tensor is None:
-        return None
-    repeated = tensor.new_empty((batch, *tensor.shape), dtype=torch.float32)
-    return repeated.copy_(tensor).flatten()
+    """A copy of a tensor of channels in float32, repeated for each of `batch` entries."""
+    return None if tensor is None else tensor.float().repeat(batch)
