@@ -128,7 +128,8 @@ class InstanceNormFwdOp(Op):
         length = x.shape[2:].numel()
         if self.use_input_stats:
             return self._move(x, length, running_mean, running_var, weight, bias)
-        scale, shift = _in_float32(weight, bias)
+        scale = None if weight is None else weight.float().contiguous()
+        shift = None if bias is None else bias.float().contiguous()
         call = BatchNormInferCall(device=x.device, length=length, eps=float(self.eps), dtype=x.dtype)
         kernel = self.kernel_for(BATCH_NORM_INFER, call)
         return kernel(x.contiguous(), running_mean.contiguous(), running_var.contiguous(), scale, shift)
@@ -166,16 +167,6 @@ def _groups(x: Tensor, span: int, eps: float, weight: Tensor | None) -> GroupNor
     return GroupNormCall(
         device=x.device, n=n, span=span, eps=float(eps), dtype=dtype, weight_dtype=other_dtype(weight, dtype)
     )
-
-
-def _in_float32(weight: Tensor | None, bias: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
-    """Weight and bias in float32; one launch converts both."""
-    if weight is None or bias is None or weight.dtype == torch.float32:
-        scale = None if weight is None else weight.float().contiguous()
-        return scale, None if bias is None else bias.float().contiguous()
-    both = weight.new_empty((2, *weight.shape), dtype=torch.float32)
-    torch.cat((weight[None], bias[None]), out=both)
-    return both[0], both[1]
 
 
 def _for_entries(tensor: Tensor | None, batch: int) -> Tensor | None:
