@@ -240,7 +240,7 @@ def test_resuming_from_a_damaged_file_is_refused(
     path = tmp_path / "RMSNormFwdOp-cpu.json"
     path.write_text(text)
     monkeypatch.setattr("tileops_testing.bench.__main__.circumstances", lambda *_: {})
-    named = ["RMSNormFwdOp", "--device", "cpu", "--case", "no-such-case", "--output", str(tmp_path)]
+    named = ["RMSNormFwdOp", "--device", "cpu", "--case", "llama-8b-decode-float32", "--output", str(tmp_path)]
     assert main([*named, "--resume"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"bench --resume: {path}: expected ")
