@@ -148,13 +148,12 @@ class InstanceNormFwdOp(Op):
         call = BatchNormTrainCall(
             device=x.device, length=length, eps=float(self.eps), momentum=float(self.momentum), dtype=x.dtype
         )
-        given = running_mean, running_var, weight, bias
-        means, variances, scale, shift = (_for_entries(tensor, batch) for tensor in given)
+        means, variances = running_mean.repeat(batch), running_var.repeat(batch)
+        scale, shift = (None if tensor is None else tensor.float().repeat(batch) for tensor in (weight, bias))
         entry = x.contiguous().view(1, batch * channels, *x.shape[2:])
         y = self.kernel_for(BATCH_NORM_TRAIN, call)(entry, means, variances, scale, shift)
-        for running, moved in ((running_mean, means), (running_var, variances)):
-            if moved is not None:
-                torch.mean(moved.view(batch, channels), dim=0, out=running)
+        torch.mean(means.view(batch, channels), dim=0, out=running_mean)
+        torch.mean(variances.view(batch, channels), dim=0, out=running_var)
         return y.view(x.shape)
 
     if TYPE_CHECKING:
@@ -167,8 +166,3 @@ def _groups(x: Tensor, span: int, eps: float, weight: Tensor | None) -> GroupNor
     return GroupNormCall(
         device=x.device, n=n, span=span, eps=float(eps), dtype=dtype, weight_dtype=other_dtype(weight, dtype)
     )
-
-
-def _for_entries(tensor: Tensor | None, batch: int) -> Tensor | None:
-    """A copy of a tensor of channels in float32, repeated for each of `batch` entries."""
-    return None if tensor is None else tensor.float().repeat(batch)

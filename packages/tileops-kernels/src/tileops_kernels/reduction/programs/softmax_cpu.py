@@ -41,7 +41,6 @@ def part(log, weight, whole):
 def softmax_rows(log, source, through, target):
     """Rows; parameters X and Y (outer, 1, reduced); sizes outer, reduced."""
     outer, reduced = T.dynamic("outer", "int64"), T.dynamic("reduced", "int64")
-    held = HELD
 
     @T.macro
     def load(X, row, column, x, bits, width):
@@ -94,8 +93,8 @@ def softmax_rows(log, source, through, target):
         Y: T.Tensor[(outer, 1, reduced), storage_dtype(target)],
     ):
         with T.Kernel(outer) as row:
-            x = T.alloc_local((held,), "float32")
-            bits = T.alloc_local((1, held), "int16")
+            x = T.alloc_local((HELD,), "float32")
+            bits = T.alloc_local((1, HELD), "int16")
             partial = T.alloc_local((LANES,), "float32")
             totals = T.alloc_local((LANES,), "float32")
             largest = T.alloc_local((1,), "float32")
@@ -104,25 +103,25 @@ def softmax_rows(log, source, through, target):
             largest[0] = lowest()
             for lane in T.serial(LANES):
                 totals[lane] = T.float32(0)
-            for b in T.serial((reduced + held - 1) // held):
-                width[0] = T.cast(T.min(reduced - b * held, held), "int32")
-                load(X, row, b * held, x, bits, width[0])
+            for b in T.serial((reduced + HELD - 1) // HELD):
+                width[0] = T.cast(T.min(reduced - b * HELD, HELD), "int32")
+                load(X, row, b * HELD, x, bits, width[0])
                 take_largest(x, width[0], partial, largest, totals, earlier)
                 add_weights(x, width[0], partial, largest, totals, not log)
             for half in HALVES:
                 for lane in T.serial(half):
                     totals[lane] += totals[half + lane]
             totals[0] = whole(log, totals[0])
-            if reduced <= held:
+            if reduced <= HELD:
                 write(x, Y, row, 0, width[0], largest, totals)
             else:
-                for b in T.serial((reduced + held - 1) // held):
-                    width[0] = T.cast(T.min(reduced - b * held, held), "int32")
-                    load(X, row, b * held, x, bits, width[0])
+                for b in T.serial((reduced + HELD - 1) // HELD):
+                    width[0] = T.cast(T.min(reduced - b * HELD, HELD), "int32")
+                    load(X, row, b * HELD, x, bits, width[0])
                     if not log:
                         for k in T.serial(width[0]):
                             x[k] = exponential(x[k] - largest[0])
-                    write(x, Y, row, b * held, width[0], largest, totals)
+                    write(x, Y, row, b * HELD, width[0], largest, totals)
 
     return program, RowSplit("outer", {"X": "reduced", "Y": "reduced"}, work="reduced")
 
