@@ -226,13 +226,67 @@ class Launches:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.arguments: list[tuple[Tensor | float, ...]] = []
+        self.loaded: list[Program] = []
+        self.ran: list[Program] = []
         monkeypatch.setattr(cuda, "load", self.load)
         monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
         monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
 
     def load(self, program: Program, *, arch: int, owner: str) -> cuda.CUDAFunction:
         assert arch == 90
-        return lambda *given: self.arguments.append(given)
+        self.loaded.append(program)
+
+        def run(*given: Tensor | float) -> None:
+            self.ran.append(program)
+            self.arguments.append(given)
+
+        return run
+
+
+@pytest.mark.parametrize(
+    ("n", "dtype", "builders"),
+    [
+        (4096, torch.float16, ["on_chip", "spread"]),
+        (8192, torch.bfloat16, ["on_chip", "spread"]),
+        (4096, torch.float32, ["on_chip", "spread"]),
+        (512, torch.float16, ["on_chip"]),
+        (16384, torch.float16, ["on_chip"]),
+    ],
+)
+def test_few_rows_have_a_thread_for_each_access(
+    n: int, dtype: torch.dtype, builders: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a block has room for them; both programs are built by the first call, whatever its rows are."""
+    launches = Launches(monkeypatch)
+    kernel = RMSNormOnChipKernel(cuda_call(n, dtype))
+    weight = torch.ones(n, dtype=dtype)
+    for rows in (1, 264, 265, 4000):
+        kernel.forward(torch.empty(rows, n, dtype=dtype), weight)
+        assert [program.builder.removeprefix("rms_norm_") for program in launches.loaded] == builders
+    ran = [program.builder.removeprefix("rms_norm_") for program in launches.ran]
+    assert ran == [builders[-1], builders[-1], "on_chip", "on_chip"]
+    assert len(kernel.programs()) == 2 * len(builders)
+
+
+@pytest.mark.skipif(
+    shutil.which("nvcc") is None,
+    reason="no nvcc on PATH: install a CUDA toolkit, or pip install tileops-kernels[cuda]",
+)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_few_rows_are_added_up_as_many_are(dtype: torch.dtype) -> None:
+    """The program for few rows sums an access, then those of a lane, then lanes: the order of the other one."""
+    kernel = RMSNormOnChipKernel(cuda_call(5120, dtype))
+    many, few = (
+        cuda.cross_compile(program, arch=90) for program in (kernel.program(True), kernel.spread_program(True))
+    )
+    lanes, vector = kernel.settings.lanes, vector_width(kernel.call)
+    steps = -(-5120 // (vector * lanes))
+    assert f"__launch_bounds__({steps * lanes}, 1)" in few
+    assert f"for (int k = 0; k < {steps}; ++k)" in few
+    for text in (many, few):
+        assert f"for (int v = 0; v < {vector}; ++v) {{\n" in text
+        assert "for (int step = 0; step < 5; ++step)" in text
+        assert f"for (int warp = 0; warp < {lanes // 32}; ++warp)" in text
 
 
 @pytest.mark.parametrize("kernel_type", [RMSNormOnChipKernel, RMSNormStreamingKernel, RMSNormKernel])

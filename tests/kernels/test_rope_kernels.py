@@ -81,7 +81,7 @@ def test_other_dtypes_are_refused() -> None:
 def test_settings_divide_every_part(width: int, rotated: int, dtype: torch.dtype, vector: int) -> None:
     """The access divides both halves of the rotated part and the part beside it."""
     settings = rotation_settings(rope_call(width, rotated, dtype=dtype, device=GPU))
-    assert settings == RotationSettings(vector=vector, threads=256)
+    assert settings == RotationSettings(vector=vector, threads=128)
 
 
 @pytest.mark.parametrize(

@@ -71,9 +71,9 @@ def test_other_dtypes_are_refused() -> None:
 @pytest.mark.parametrize(
     ("width", "rotated", "dtype", "vector"),
     [
-        (128, 128, torch.bfloat16, 8),
+        (128, 128, torch.bfloat16, 4),
         (128, 128, torch.float32, 4),
-        (128, 64, torch.float16, 8),
+        (128, 64, torch.float16, 4),
         (70, 70, torch.float16, 1),
         (71, 64, torch.float16, 1),
         (12, 12, torch.float32, 2),
@@ -82,7 +82,7 @@ def test_other_dtypes_are_refused() -> None:
 def test_settings_divide_every_part(width: int, rotated: int, dtype: torch.dtype, vector: int) -> None:
     """The access divides both halves of the rotated part and the part beside it; a thread turns four heads."""
     settings = token_rotation_settings(tokens_call(width, rotated, dtype=dtype, device=GPU))
-    assert settings == TokenRotationSettings(vector=vector, threads=256, shared=4)
+    assert settings == TokenRotationSettings(vector=vector, threads=128, shared=4)
 
 
 def test_frequencies_are_not_compiled_in() -> None:
@@ -187,10 +187,10 @@ def test_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     reason="no nvcc on PATH: install a CUDA toolkit, or pip install tileops-kernels[cuda]",
 )
 def test_accesses_are_whole_and_places_fast() -> None:
-    """Both halves move 16 bytes at a time without a check of each, and the token is found by a 32-bit division."""
+    """Both halves move 8 bytes at a time without a check of each, and the token is found by a 32-bit division."""
     kernel = TokenRotationKernel(tokens_call(128, 96, dtype=torch.bfloat16, device=GPU))
     text = cuda.cross_compile(kernel.program(wide=False), arch=90)
-    assert len(re.findall(r"\*\(uint4\*\)\(Y \+ ", text)) == 3
-    assert len(re.findall(r"\*\(uint4\*\)\(X \+ ", text)) == 3
+    assert len(re.findall(r"\*\(uint2\*\)\(Y \+ ", text)) == 3
+    assert len(re.findall(r"\*\(uint2\*\)\(X \+ ", text)) == 3
     assert "condval" not in text
     assert "int token[1]" in text

@@ -43,6 +43,21 @@ def test_agrees_with_the_reference(
     assert (y.shape, y.stride(), y.device) == ((5, n), (n, 1), x.device)
 
 
+@pytest.mark.parametrize("weighted", [True, False], ids=["weight", "no-weight"])
+@pytest.mark.parametrize("n", [256, 4096, 5120, 8192, 16384])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_row_has_the_same_bits_among_others(
+    n: int, dtype: torch.dtype, weighted: bool, tileops_device: torch.device
+) -> None:
+    """However few or many rows a call has, and whatever serves so many, each row's result is the same."""
+    x = make(700, n, dtype=dtype, device=tileops_device)
+    weight = make(n, dtype=dtype, device=tileops_device, seed=1) if weighted else None
+    op = RMSNormFwdOp((n,))
+    every = call(op, x, weight)
+    for rows in (1, 3, 250):
+        assert_identical(call(op, x[:rows], weight), every[:rows])
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("n", [7, 4096])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -222,8 +222,12 @@ class CUDARows(RowNormKernel[cuda.CUDAFunction]):
         passed = [self._parameter(aligned(tensor)) for tensor in affine if tensor is not None]
         written = [tensor.view(-1, n) for tensor in results]
         with torch.cuda.device(results[0].device):
-            run = self.load(tuple([tensor is not None for tensor in affine]))
+            run = self.load_for(tuple([tensor is not None for tensor in affine]), count // n)
             run(*rows, *passed, *written, self._eps)
+
+    def load_for(self, passed: tuple[bool, ...], rows: int) -> cuda.CUDAFunction:  # noqa: ARG002 - where it counts
+        """The program of a signature for so many rows; all that a signature may need are built by its first call."""
+        return self.load(passed)
 
     def _parameter(self, tensor: Tensor) -> Tensor:
         """An aligned tensor of `affine` as the program takes it: one row, which all share."""

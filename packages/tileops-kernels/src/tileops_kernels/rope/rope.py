@@ -54,12 +54,15 @@ class TokenRotationSettings(RotationSettings):
 
 def rotation_settings(call: RoPECall) -> RotationSettings:
     """The widest access that divides both halves of the rotated part and the part beside it."""
-    return RotationSettings(vector=_vector(call), threads=256)
+    return RotationSettings(vector=_vector(call), threads=128)
 
 
 def token_rotation_settings(call: RoPEPositionIdsCall) -> TokenRotationSettings:
-    """The widest access, and four heads a thread: the angles cost what turning two or three heads does."""
-    return TokenRotationSettings(vector=_vector(call), threads=256, shared=4)
+    """At most four elements an access, and four heads a thread: angles cost what turning two or three heads does.
+
+    Angles are computed one after another, so that a thread with fewer of them is done sooner.
+    """
+    return TokenRotationSettings(vector=gcd(4, _vector(call)), threads=128, shared=4)
 
 
 def _vector(call: RoPECall | RoPEPositionIdsCall) -> int:

@@ -1,7 +1,8 @@
-"""RMSNorm on CUDA: a row kept in registers and read once, or read twice in chunks.
+"""RMSNorm on CUDA: a row kept in registers and read once, by few threads or by many, or read twice in chunks.
 
-A block of `rows * lanes` threads takes `rows` rows, `lanes` threads each. A thread moves `vector` elements at a time,
-which must divide the row; vector `k` of a row belongs to thread `k % lanes`. Row offsets are 64 bits wide.
+A block of `rows * lanes` threads takes `rows` rows, `lanes` threads each; few rows have a thread for every access. A
+thread moves `vector` elements at a time, which must divide the row; vector `k` of a row belongs to thread `k % lanes`.
+Row offsets are 64 bits wide.
 """
 
 import tilelang.language as T  # noqa: N812
@@ -9,6 +10,7 @@ import tilelang.language as T  # noqa: N812
 from tileops_kernels.macros.cuda_rows import (
     KEEP_PACKED,
     READ_ONCE,
+    WARP,
     add_over_lanes,
     fills_access,
     fits_access,
@@ -30,13 +32,24 @@ def read_weights(W, j, w, k, vector):
                 w[k, part * 4 + v] = W[j + part * 4 + v]
 
 
+@T.macro
+def add_squares(x, k, total, vector):
+    """total[0] += the sum of the squares of x[k, :], `vector` elements."""
+    squares = T.alloc_local((1,), "float32")
+    squares[0] = T.float32(0)
+    for v in T.unroll(vector):
+        squares[0] += T.cast(x[k, v], "float32") * T.cast(x[k, v], "float32")
+    total[0] += squares[0]
+
+
 def rms_norm_on_chip(n, dtype, weighted, vector, lanes, rows, blocks, scales=None):
     """Rows of `n` elements in registers; parameters X (m, n), W (n,) if weighted, Y (m, n), eps; size m.
 
     W is of dtype `scales`, or that of the rows.
 
     `vector` elements take 16 bytes. At least `blocks` blocks fit on a multiprocessor, which bounds the registers of a
-    thread. The weight is read before the sum is known, which hides its latency.
+    thread. The weight is read before the sum is known, which hides its latency. Squares are added up access by access,
+    which `rms_norm_spread` does too, so that both give the same bits.
     """
     m = T.dynamic("m", "int64")
     scales = scales or dtype
@@ -63,8 +76,7 @@ def rms_norm_on_chip(n, dtype, weighted, vector, lanes, rows, blocks, scales=Non
         scale[0] = T.float32(0)
         for k in T.unroll(steps):
             if whole or (k * lanes + lane) * vector < n:
-                for v in T.unroll(vector):
-                    scale[0] += T.cast(x[k, v], "float32") * T.cast(x[k, v], "float32")
+                add_squares(x, k, scale, vector)
         add_over_lanes(scale, partial, slot, lane, lanes)
         scale[0] = T.rsqrt(scale[0] / n + eps)
 
@@ -114,6 +126,83 @@ def rms_norm_on_chip(n, dtype, weighted, vector, lanes, rows, blocks, scales=Non
                 for v in T.unroll(vector):
                     x[k, v] = T.cast(T.cast(x[k, v], "float32") * scale[0], dtype)
                 write_vector(Y, row, lane, x, k)
+
+    return weighted_rows if weighted else plain_rows
+
+
+def rms_norm_spread(n, dtype, weighted, vector, lanes, scales=None):
+    """Rows of `n` elements, a block for each and a thread for each access; parameters as in rms_norm_on_chip.
+
+    What `lanes` threads of that program add up one access after another, as many threads as there are accesses add up
+    in the same order, through shared memory: sums of squares of an access, then of the accesses of a lane.
+    """
+    m = T.dynamic("m", "int64")
+    scales = scales or dtype
+    steps = -(-n // (vector * lanes))
+    whole = n % (vector * lanes) == 0
+    warps = warps_of(lanes)
+
+    @T.macro
+    def read(X, row, thread, x):
+        if whole or thread * vector < n:
+            for v in T.vectorized(vector):
+                x[0, v] = X[row, thread * vector + v]
+
+    @T.macro
+    def reciprocal_root(x, thread, scale, sums, eps):
+        total = T.alloc_local((warps,), "float32")
+        scale[0] = T.float32(0)
+        if whole or thread * vector < n:
+            add_squares(x, 0, scale, vector)
+        sums[thread] = scale[0]
+        T.sync_threads()
+        for warp in T.unroll(warps):
+            total[warp] = T.float32(0)
+            for k in T.unroll(steps):
+                total[warp] += sums[k * lanes + warp * WARP + thread % WARP]
+            for step in T.unroll(5):
+                total[warp] += T.shfl_xor(total[warp], 1 << step)
+        scale[0] = T.float32(0)
+        for warp in T.unroll(warps):
+            scale[0] += total[warp]
+        scale[0] = T.rsqrt(scale[0] / n + eps)
+
+    @T.macro
+    def write(Y, row, thread, x):
+        if whole or thread * vector < n:
+            for v in T.vectorized(vector):
+                Y[row, thread * vector + v] = x[0, v]
+
+    @T.prim_func
+    def weighted_rows(
+        X: T.Tensor[(m, n), dtype], W: T.Tensor[(n,), scales], Y: T.Tensor[(m, n), dtype], eps: T.float32
+    ):
+        with T.Kernel(m, threads=steps * lanes) as row:
+            thread = T.get_thread_binding(0)
+            x = T.alloc_local((1, vector), dtype)
+            w = T.alloc_local((1, vector), scales)
+            scale = T.alloc_local((1,), "float32")
+            sums = T.alloc_shared((steps * lanes,), "float32")
+            read(X, row, thread, x)
+            if whole or thread * vector < n:
+                read_weights(W, thread * vector, w, 0, vector)
+            reciprocal_root(x, thread, scale, sums, eps)
+            for v in T.unroll(vector):
+                x[0, v] = T.cast(T.cast(x[0, v], "float32") * scale[0] * T.cast(w[0, v], "float32"), dtype)
+            write(Y, row, thread, x)
+
+    @T.prim_func
+    def plain_rows(X: T.Tensor[(m, n), dtype], Y: T.Tensor[(m, n), dtype], eps: T.float32):
+        with T.Kernel(m, threads=steps * lanes) as row:
+            thread = T.get_thread_binding(0)
+            x = T.alloc_local((1, vector), dtype)
+            scale = T.alloc_local((1,), "float32")
+            sums = T.alloc_shared((steps * lanes,), "float32")
+            read(X, row, thread, x)
+            reciprocal_root(x, thread, scale, sums, eps)
+            for v in T.unroll(vector):
+                x[0, v] = T.cast(T.cast(x[0, v], "float32") * scale[0], dtype)
+            write(Y, row, thread, x)
 
     return weighted_rows if weighted else plain_rows
 
