@@ -7,6 +7,7 @@ import math
 import re
 import shutil
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -161,18 +162,19 @@ def test_vector_width() -> None:
         (torch.float16, torch.float16, ("float16",) * 3, ("float32", "float32", "float16")),
         (torch.float32, torch.float32, ("float32",) * 3, ("float32",) * 3),
         (torch.float32, torch.float16, ("float32", "float16", "float16"), ("float32", "float32", "float16")),
-        (torch.bool, torch.int64, ("uint8", "int64", "int64"), ("int64",) * 3),
+        (torch.bool, torch.int64, ("uint8", "int64", "int64", "nonzero"), ("int64",) * 3),
         (torch.int64, torch.float16, ("int64", "float16", "float16"), ("float32", "float32", "float16")),
     ],
 )
 def test_only_elements_are_rounded_before_and_only_the_last_result_after(
-    dtype: torch.dtype, result: torch.dtype, first: tuple[str, str, str], later: tuple[str, str, str]
+    dtype: torch.dtype, result: torch.dtype, first: tuple[Any, ...], later: tuple[str, str, str]
 ) -> None:
     """The first pass converts elements, later ones take accumulators, and each can end in either."""
     kernel = ReduceCPUKernel(cpu_call(dtype, result))
     assert (kernel.first, kernel.later) == (Step(*first), Step(*later))
     wide = later[0]
-    assert set(kernel.steps()) == {Step(*first), Step(*first[:2], wide), Step(*later), Step(wide, wide, wide)}
+    partial = replace(Step(*first), target=wide)
+    assert set(kernel.steps()) == {Step(*first), partial, Step(*later), Step(wide, wide, wide)}
 
 
 def test_only_the_first_pass_takes_of_its_elements_and_only_the_last_gives_more() -> None:

@@ -125,7 +125,7 @@ def test_scans() -> None:
     assert kernel.whole == Scan("float32", "float16", "float16")
     assert kernel.between == Scan("float32", "float32", "float32")
     assert kernel.carried == Scan("float32", "float16", "float16", carried=True)
-    assert ScanCPUKernel(cpu_call(torch.bool, torch.int64)).whole == Scan("uint8", "int64", "int64")
+    assert ScanCPUKernel(cpu_call(torch.bool, torch.int64)).whole == Scan("uint8", "int64", "int64", "nonzero")
 
 
 def test_no_shape_is_compiled_in() -> None:
@@ -299,3 +299,16 @@ def test_offsets_are_wide_and_accesses_whole(rows: bool) -> None:
     assert re.search(r"tileops_read_once\(\(&\(\w+\[.*&\(X\[.*\(int64_t\)blockIdx\.x", text)
     assert re.search(r"\*\(uint4\*\)\(Y \+ .*\(int64_t\)blockIdx\.x", text)
     assert "int blockIdx" not in text
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int8, torch.int16], ids=str)
+@pytest.mark.parametrize("n", [1, 7, 8, 31, 255, 256, 263, 20_001])
+def test_short_integers_are_scanned_exactly(n: int, dtype: torch.dtype) -> None:
+    """The greatest and the least values of a short integer dtype sum to what they do in int64, at every place."""
+    limits = (0, 1) if dtype is torch.bool else (torch.iinfo(dtype).min, torch.iinfo(dtype).max)
+    entry = scan_kernels().entry(cpu_call(dtype, torch.int64))
+    places = torch.arange(1, n + 1).expand(3, n)
+    for value in limits:
+        assert torch.equal(entry(torch.full((3, n), value, dtype=dtype), 1), places * value)
+    mixed = torch.randint(limits[0], limits[1] + 1, (3, n), generator=torch.Generator().manual_seed(n)).to(dtype)
+    assert torch.equal(entry(mixed, 1), mixed.cumsum(1))

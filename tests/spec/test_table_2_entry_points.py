@@ -47,6 +47,16 @@ def test_row_1_a_call_with_a_boundary_comes_through_its_operator(entered: list[t
     assert entered == [("DoubleFwdOp", "operator")]
 
 
+def test_row_1_every_call_of_a_target_comes_through_the_operator(
+    registry: BackendRegistry, entered: list[tuple[str, str]]
+) -> None:
+    """What a backend's kernel does with torch is not known here, so that nothing is left out on its way."""
+    registry.register_kernel_builder("TripleFwdOp", "acme", lambda *specs, **params: lambda x: x * 10)
+    op = TripleFwdOp(target="acme")
+    assert [op(ones(2)).tolist() for _ in range(2)] == [[10.0, 10.0]] * 2
+    assert entered == [("TripleFwdOp", "operator")] * 2
+
+
 def test_row_2_a_call_without_a_boundary_is_bound_by_name(entered: list[tuple[str, str]]) -> None:
     """The arguments are bound by the names of the signature; sub-ops come through their operators."""
     assert torch.equal(ChainFwdOp()(bias=ones(2), x=ones(2)), torch.full((2,), 3.0))

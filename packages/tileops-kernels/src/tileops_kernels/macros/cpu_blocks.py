@@ -17,6 +17,9 @@ COLUMNS = 1024
 LANES = 32
 """Partial sums kept side by side: four vector registers of eight, enough to hide the latency of an addition."""
 
+SHORT = ("bool", "uint8", "int8", "int16")
+"""Integers of which the sum of a block fits an int32, which has twice as many lanes as an int64."""
+
 
 def storage_dtype(dtype):
     """The TileLang dtype in which a CPU program takes tensors of `dtype`: 16-bit floats and complex ones as bits."""

@@ -91,6 +91,15 @@ class AddLayerNormKernel(AddLayerNorm, GeneralRows):
 class AddLayerNormCPUKernel(AddLayerNorm, CPURows):
     """LayerNorm of a sum on a CPU: rows are shared among the threads that torch uses; any row length."""
 
+    def forward(self, x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+        """See `FusedAddLayerNormFwdInterface.forward`."""
+        y = torch.empty_like(x, memory_format=torch.contiguous_format)
+        total = torch.empty_like(y)
+        read = x.data_ptr(), residual.data_ptr(), weight.data_ptr(), bias.data_ptr()
+        if not self.run_at((*read, y.data_ptr(), total.data_ptr()), y.numel()):
+            self.launch((x, residual), (weight, bias), (y, total))
+        return y, total
+
 
 FUSED_ADD_RMS_NORM_KERNELS: Mapping[str, KernelType] = {
     "fused_add_rms_norm": AddRMSNormKernel,

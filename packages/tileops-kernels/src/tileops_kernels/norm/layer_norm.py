@@ -91,6 +91,10 @@ class LayerNormCPUKernel(CPURows, LayerNormFwdInterface):
     def forward(self, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
         """See `LayerNormFwdInterface.forward`."""
         y = torch.empty_like(x, memory_format=torch.contiguous_format)
+        if weight is not None and bias is not None:
+            places = x.data_ptr(), weight.data_ptr(), bias.data_ptr(), y.data_ptr()
+            if self.run_at(places, y.numel()):
+                return y
         self.launch((x,), (weight, bias), (y,))
         return y
 

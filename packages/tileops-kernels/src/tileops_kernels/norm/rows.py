@@ -323,8 +323,23 @@ class CPURows(RowNormKernel[CPUFunction]):
         """One entry for all threads and all row counts."""
         return (call.n, call.eps, call.dtype, call.weight_dtype), partial(cls, call)
 
+    def __init__(self, call: LayerNormCall) -> None:
+        super().__init__(call)
+        self._all_passed = (True,) * len(self.affine)
+
     def _build(self) -> tuple[str, str, Mapping[str, int]]:
         return "_cpu", "rows", {}
+
+    def run_at(self, places: tuple[int, ...], count: int) -> bool:
+        """Run on the tensors at these addresses, every one of `affine` among them, with a result of `count` elements.
+
+        A shorter way than `launch`, which has to be taken where this gives False: there is nothing to do, or a tensor
+        without memory.
+        """
+        if count == 0 or 0 in places:
+            return False
+        self._loaded[self._all_passed](*places, self._eps, count // self._n, torch.get_num_threads())
+        return True
 
     def launch(
         self, sources: tuple[Tensor, ...], affine: tuple[Tensor | None, ...], results: tuple[Tensor, ...]

@@ -88,7 +88,9 @@ class FoldKernel(Kernel[CallT]):
     def fold_axes(self, x: Tensor, axes: Sequence[int], results: Sequence[Tensor], divisor: float | None) -> None:
         """Fold `axes` of x, which has elements, to `results`; squared deviations of all are divided by `divisor`."""
         planned = passes(tuple(x.shape), tuple(axes), self.spread())
-        source, step = x.view(torch.uint8) if x.dtype is torch.bool else x, self.whole
+        source, step = x, self.whole
+        if x.dtype is torch.bool:  # a byte of any value but zero is true
+            source = x.view(torch.uint8).ne(0).view(torch.uint8)
         for each in planned[:-1]:
             partial = self.partial(step)
             target = torch.empty(each.outer * each.inner * partial.planes, dtype=torch.float32, device=x.device)

@@ -150,7 +150,8 @@ class _PassesKernel(Kernel[ReduceCall], ReduceFwdInterface):
         super().__init__(call)
         self._wide = torch.float32 if call.result in FLOATS else torch.int64
         source, result, wide = (_stored(dtype) for dtype in (call.dtype, call.result, self._wide))
-        self.first = Step(source, result, result, call.of, call.gives)
+        of = "nonzero" if call.dtype is torch.bool else call.of  # a byte of any value but zero is true
+        self.first = Step(source, result, result, of, call.gives)
         self.later = Step(wide, wide, result, gives=call.gives)
         self._wide_name = wide
 

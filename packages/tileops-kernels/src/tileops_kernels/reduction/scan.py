@@ -17,7 +17,7 @@ from tileops_kernels.build.loaded import Loaded
 from tileops_kernels.build.program import Program
 from tileops_kernels.kernel import Kernel, KernelType
 from tileops_kernels.memory import ACCESS_BYTES
-from tileops_kernels.reduction.interfaces import ReduceCall, ScanCall, ScanFwdInterface
+from tileops_kernels.reduction.interfaces import Contribution, ReduceCall, ScanCall, ScanFwdInterface
 from tileops_kernels.reduction.launches import (
     FLOATS,
     bare,
@@ -72,12 +72,14 @@ def row_settings(reduced: int, vector: int) -> RowSettings:
 class Scan:
     """One scan: the dtypes of its elements, what they are rounded to first, and of its results.
 
-    One that is `carried` begins every part of a slice with the total of the parts before it.
+    `of` says what an element contributes. A scan that is `carried` begins every part of a slice with the total of the
+    parts before it.
     """
 
     source: str
     through: str
     target: str
+    of: Contribution = "value"
     carried: bool = False
 
 
@@ -89,9 +91,10 @@ class _ScanKernel(Kernel[ScanCall], ScanFwdInterface):
         self._wide = torch.float32 if call.result in FLOATS else torch.int64
         source = "uint8" if call.dtype is torch.bool else DTYPES[call.dtype]
         result, wide = RESULTS[call.result], RESULTS[self._wide]
-        self.whole = Scan(source, result, result)
+        of: Contribution = "nonzero" if call.dtype is torch.bool else "value"  # a byte of any value but zero is true
+        self.whole = Scan(source, result, result, of)
         self.between = Scan(wide, wide, wide)
-        self.carried = Scan(source, result, result, carried=True)
+        self.carried = Scan(source, result, result, of, carried=True)
 
     @classmethod
     def refusal(cls, call: ScanCall) -> str | None:
@@ -245,8 +248,8 @@ class ScanCPUKernel(_ScanKernel):
 
     def columns_program(self, shared: str) -> Program:
         """The program of columns whose threads share outer slices or columns."""
-        types = {"source": self.whole.source, "through": self.whole.through, "target": self.whole.target}
-        return Program.of(_CPU_PROGRAMS, "scan_columns", operation=self.call.operation, **types, shared=shared)
+        stated = {name: value for name, value in asdict(self.whole).items() if name != "carried"}
+        return Program.of(_CPU_PROGRAMS, "scan_columns", operation=self.call.operation, **stated, shared=shared)
 
     def totals(self) -> ReduceCPUKernel:
         """The kernel that reduces the parts."""

@@ -164,13 +164,13 @@ class _Generator:
         arguments = ", ".join(self.inputs) + (", *, out=None" if self.has_buffer else "")
         text = (
             f"def metadata_key({arguments}):\n"
-            f'    """Return what the record of a call depends on, or None when an argument is no tensor."""\n'
+            f'    """Return what the record of a call depends on, or None where an argument has no shape."""\n'
             f"    try:\n"
             f"        return ({''.join(parts).rstrip()})\n"
-            f"    except AttributeError:\n"
+            f"    except (AttributeError, RuntimeError):\n"
             f"        return None\n"
         )
-        return self._function("metadata_key", text, {"AttributeError": AttributeError})
+        return self._function("metadata_key", text, {"AttributeError": AttributeError, "RuntimeError": RuntimeError})
 
     def check(self, key: tuple[object, ...]) -> Check:
         """Return the check of one branch, generated on the first request."""

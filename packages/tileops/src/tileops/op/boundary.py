@@ -18,12 +18,14 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import increment_version
 
+from tileops.backend.registry import BUILTIN
 from tileops.op.arguments import MISSING, is_meta_call, refuse_arguments
 from tileops.op.boundary_source import boundary_source, written_arguments
 from tileops.op.call import check_signature, empty_result, report, run_call
 from tileops.op.gradients import exporting, forward_only, in_forward_mode, refuse_tangents
 from tileops.op.keys import instance
 from tileops.op.naming import operator_name
+from tileops.op.observers import PLAIN, observed
 
 if TYPE_CHECKING:
     from tileops.manifest.plan import EffectBranch, SignaturePlan
@@ -156,12 +158,17 @@ def _split(branch: EffectBranch, arguments: Sequence[Any]) -> tuple[Sequence[Any
 
 def _compile(source: str, op_name: str, plan: SignaturePlan, names: tuple[str, ...]) -> FunctionType:
     scope: dict[str, Any] = {
+        "BUILTIN": BUILTIN,
         "MISSING": MISSING,
+        "PLAIN": PLAIN,
         "Tensor": Tensor,
         "is_grad_enabled": torch.is_grad_enabled,
         "exporting": exporting,
         "strided": torch.strided,
         "in_forward_mode": in_forward_mode,
+        "is_dynamo_compiling": torch.compiler.is_dynamo_compiling,
+        "observed": observed,
+        "run_call": run_call,
         "refuse_tangents": partial(refuse_tangents, op_name),
         "refuse_arguments": partial(refuse_arguments, op_name, plan),
     }

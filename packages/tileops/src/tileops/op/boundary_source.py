@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tileops.errors import SignatureError
 from tileops.op.arguments import MISSING
+from tileops.op.observers import plain
 
 if TYPE_CHECKING:
     from tileops.manifest.plan import EffectBranch, SignaturePlan
@@ -16,11 +17,11 @@ if TYPE_CHECKING:
 def boundary_source(plan: SignaturePlan) -> str:
     """Source of `_call_boundary` for the ops of `plan`; a class with one effect branch decides nothing on a call.
 
-    An exported program holds the operator alone: what would refuse a backward is no part of it.
+    An exported program holds the operator alone: what would refuse a backward is no part of it. Where nothing of torch
+    would see the operator, in-tree kernels serve the instance and no input is written, the call runs without it.
     """
     names, buffered = plan.inputs, _buffered(plan)
-    required = [name for name in names if name in plan.required_inputs]
-    optional = [name for name in names if name not in plan.required_inputs] + ["out"] * buffered
+    required, optional = _required(plan), _optional(plan)
     parameters = [f"{name}=MISSING" if name in required else f"{name}=None" for name in names]
     wrong = ["excess", "unknown"]
     wrong += [f"not (isinstance({name}, Tensor) and {name}.layout is strided)" for name in required]
@@ -28,6 +29,7 @@ def boundary_source(plan: SignaturePlan) -> str:
     settled = ", ".join(names) + ","
     lines = [
         f"def _call_boundary(self, {', '.join(parameters)}, *excess{', out=None' * buffered}, **unknown):",
+        *_unobserved(plan),
         f"    if {' or '.join(wrong)}:",
         f"        refuse_arguments(({settled}), {'out' if buffered else 'None'}, excess, unknown)",
         "    if in_forward_mode():",
@@ -36,8 +38,7 @@ def boundary_source(plan: SignaturePlan) -> str:
     ]
     if len(plan.branches) == 1:
         return "\n".join([*lines, *_branch(plan, plan.branches[0], 0, "    "), ""])
-    bits = ", ".join(f"{name} is not None" for name in optional) + ("," if optional else "")
-    lines.append(f"    branch = self._effects[({bits})]")
+    lines.append(f"    branch = self._effects[{_bits(optional)}]")
     for number, branch in enumerate(plan.branches):
         lines.append(f"    if branch == {number}:")
         lines += _branch(plan, branch, number, "        ")
@@ -66,6 +67,19 @@ def _buffered(plan: SignaturePlan) -> bool:
     return any(branch.has_out for branch in plan.branches)
 
 
+def _required(plan: SignaturePlan) -> list[str]:
+    return [name for name in plan.inputs if name in plan.required_inputs]
+
+
+def _optional(plan: SignaturePlan) -> list[str]:
+    """The tensors that a call may leave out, the caller's buffer last."""
+    return [name for name in plan.inputs if name not in plan.required_inputs] + ["out"] * _buffered(plan)
+
+
+def _bits(optional: list[str]) -> str:
+    return f"({', '.join(f'{name} is not None' for name in optional)}{',' if optional else ''})"
+
+
 def _needs_gradient(required: list[str], optional: list[str]) -> str:
     needs = [f"{name}.requires_grad" for name in required]
     needs += [f"({name} is not None and {name}.requires_grad)" for name in optional]
@@ -90,6 +104,30 @@ def _branch(plan: SignaturePlan, branch: EffectBranch, number: int, indent: str)
     if direct:
         return [*lines, f"{indent}return operator_{number}({passed})"]
     return [*lines, f"{indent}else:", f"{indent}    {keep} operator_{number}({passed})", f"{indent}return {returned}"]
+
+
+def _unobserved(plan: SignaturePlan) -> list[str]:
+    """The lines that run a call that writes no input without its operator: none where every branch writes one."""
+    reading = [number for number, branch in enumerate(plan.branches) if not written_arguments(plan, branch)]
+    if not reading:
+        return []
+    required, optional = _required(plan), _optional(plan)
+    conditions = ["not is_dynamo_compiling()", "self._binding.target == BUILTIN", "not (excess or unknown)"]
+    conditions += [plain(plan, name) for name in required]
+    conditions += [f"({name} is None or ({plain(plan, name)}))" for name in plan.inputs if name not in required]
+    if len(reading) < len(plan.branches):
+        conditions.append(f"self._effects[{_bits(optional)}] in {tuple(reading)}")
+    conditions += [f"not (is_grad_enabled() and ({_needs_gradient(required, optional)}))", "not observed()"]
+    run = f"run_call(self, ({', '.join(plan.inputs)},))"
+    returned = run if len(plan.outputs) == 1 else f"tuple({run})"
+    first, *others = conditions
+    return [
+        "    if (",
+        f"        {first}",
+        *(f"        and {item}" for item in others),
+        "    ):",
+        f"        return {returned}",
+    ]
 
 
 def written_arguments(plan: SignaturePlan, branch: EffectBranch) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 from tileops.backend.registry import BUILTIN
 from tileops.backend.targets import select_target
 from tileops.manifest.placement import call_device
+from tileops.op.arguments import require_strided
 from tileops.op.delegates import drop_built, file_stages, reset_delegates
 from tileops.op.state import BindingState, SeenCall
 from tileops.op.target_call import composes, run_target
@@ -63,7 +64,7 @@ def run_call(op: Op, inputs: Sequence[Tensor | None], out: Tensor | None = None,
         seen = check_signature(op, inputs, out)  # 2: check
         record = seen.record
         binding = op._binding
-        if seen.writes_nothing and not op.collective:  # 3: nothing to write
+        if seen.answered:  # 3: nothing to write
             result = empty_result(record, inputs, out)
         elif body is not None:
             result = _run_body(op, frame, record, inputs, out, body)  # 4, 5 without a compile boundary
@@ -138,18 +139,35 @@ def check_signature(op: Op, inputs: Sequence[Tensor | None], out: Tensor | None 
     key = plan.metadata_key(*inputs) if out is None else plan.metadata_key(*inputs, out=out)
     if not plan.required_inputs and key is not None:
         key = (*key, call_device(op._construction.values))
-    known = op._running.seen
-    seen = known.get(key)
-    if seen is None:
-        buffer = {} if out is None else {"out": out}
-        record = plan.check_call(op._construction.values, *inputs, **buffer)
-        seen = SeenCall(record, record.is_empty_write)
-        if not record.metadata:
-            with op._running.guard:
-                if len(known) >= _SEEN_CALLS:
-                    known.pop(next(iter(known)), None)
-                known[key] = seen
+    seen = op._running.seen.get(key)
+    return _check_anew(op, key, inputs, out) if seen is None else seen
+
+
+def _check_anew(op: Op, key: Hashable, inputs: Sequence[Tensor | None], out: Tensor | None) -> SeenCall:
+    """The checked call for inputs of metadata `key` that is kept for no call, and kept from now on."""
+    known, buffer = op._running.seen, {} if out is None else {"out": out}
+    if key is None:
+        for name, tensor in zip(op._plan.inputs, inputs, strict=True):
+            if tensor is not None:
+                require_strided(type(op).__name__, name, tensor)
+    record = op._plan.check_call(op._construction.values, *inputs, **buffer)
+    seen = SeenCall(record, _answered(op, record))
+    if not record.metadata:
+        with op._running.guard:
+            if len(known) >= _SEEN_CALLS:
+                known.pop(next(iter(known)), None)
+            known[key] = seen
     return seen
+
+
+def _answered(op: Op, record: SignatureCall) -> bool:
+    """Whether the signature gives the call's result: every write holds no elements, or a boundary meets meta tensors.
+
+    A call that computes together with other processes runs also where it writes no element itself.
+    """
+    if record.device is not None and record.device.type == "meta" and op.compile_op_names:
+        return True
+    return record.is_empty_write and not op.collective
 
 
 def empty_result(record: SignatureCall, inputs: Sequence[Tensor | None], out: Tensor | None = None) -> Any:

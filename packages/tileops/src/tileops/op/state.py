@@ -43,10 +43,10 @@ class BindingState:
 
 
 class SeenCall(NamedTuple):
-    """A checked call, kept under its tensors' metadata: its record, and whether every write holds no elements."""
+    """A checked call, kept under its tensors' metadata: its record, and whether the signature alone answers it."""
 
     record: SignatureCall
-    writes_nothing: bool
+    answered: bool
 
 
 @dataclass(slots=True)

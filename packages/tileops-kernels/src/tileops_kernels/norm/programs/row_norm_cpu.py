@@ -7,6 +7,9 @@ from tileops_kernels.macros.cpu_blocks import BLOCK, LANES, load_block, storage_
 from tileops_kernels.macros.cpu_moments import add_block, clear_lanes, moments_over_lanes
 from tileops_kernels.macros.row_signatures import program_of_rows
 
+PIECE = 32
+"""Elements that are written at a time: few enough to stay in registers."""
+
 
 @T.macro
 def load_sums(X, R, row, column, x, w, width, dtype, added):
@@ -47,6 +50,7 @@ def row_norm_rows(
     storage = storage_dtype(dtype)
     scales = scales or dtype
     blocks, tail = divmod(n, BLOCK)
+    pieces, rest = divmod(n, PIECE)
 
     @T.macro
     def add_part(X, R, S, row, column, x, w, width, counts, pivots, means, squares, block_means, block_squares):
@@ -105,10 +109,10 @@ def row_norm_rows(
                 for lane in T.serial(LANES):
                     result[3] += squares[lane]
             scale[0] = T.rsqrt(result[3] / n + eps)
-            for j in T.serial(blocks):
-                write_part(X, R, W, B, G, Y, row, j * BLOCK, x, w, result, scale, BLOCK)
-            if tail:
-                write_part(X, R, W, B, G, Y, row, blocks * BLOCK, x, w, result, scale, tail)
+            for j in T.serial(pieces):
+                write_part(X, R, W, B, G, Y, row, j * PIECE, x, w, result, scale, PIECE)
+            if rest:
+                write_part(X, R, W, B, G, Y, row, pieces * PIECE, x, w, result, scale, rest)
 
     parameter = (m, n) if modulated else (1, n)
     program = program_of_rows(

@@ -10,13 +10,10 @@ import tilelang.language as T  # noqa: N812
 
 from tileops_kernels.build.launcher import RowSplit
 from tileops_kernels.macros.combining import accumulator, combine_in_c, identity, outcome, reduction, words_of
-from tileops_kernels.macros.cpu_blocks import BLOCK, COLUMNS, LANES, load_elements, storage_dtype, store_elements
+from tileops_kernels.macros.cpu_blocks import BLOCK, COLUMNS, LANES, SHORT, load_elements, storage_dtype, store_elements
 
 CHUNK = 32
 """Blocks of a row that are combined before they join what came earlier; of columns it is eight times as many rows."""
-
-SHORT = ("bool", "uint8", "int8", "int16")
-"""Integers of which the sum of a block fits an int32, which has twice as many lanes as an int64."""
 
 PAIRS = tuple(tuple(range(BLOCK // LANES >> step)) for step in range(1, (BLOCK // LANES).bit_length()))
 """The pairs of LANES neighbouring elements that each step of a block's tree combines.

@@ -1,21 +1,21 @@
 """Scans on CUDA: every element becomes the sum or product of those up to it, along rows or along columns.
 
-Elements are rounded to `through`, widened to an accumulator (float32, or int64 for integers) and combined by
-`operation`; each result is rounded once to `target`. A program that is `carried` has two more parameters, S and parts:
-its slices are `parts` parts of longer ones, one behind the other, and S holds the scanned totals of the parts. Every
-size is dynamic and offsets are 64 bits wide.
+Elements, or what `of` says that they contribute, are rounded to `through`, widened to an accumulator (float32, or int64
+for integers) and combined by `operation`; each result is rounded once to `target`. A program that is `carried` has two
+more parameters, S and parts: its slices are `parts` parts of longer ones, one behind the other, and S holds the scanned
+totals of the parts. Every size is dynamic and offsets are 64 bits wide.
 """
 
 import tilelang.language as T  # noqa: N812
 
-from tileops_kernels.macros.combining import accumulator, combine, identity, widened
+from tileops_kernels.macros.combining import accumulator, combine, contribution, identity
 from tileops_kernels.macros.cuda_rows import READ_ONCE, fills_access, read_once, scan_over_lanes, warps_of
 
 CHUNK = 32
 """Steps down a column whose sum joins what came before them at once, so that the error of a long sum stays small."""
 
 
-def scan_rows(operation, source, through, target, carried, vector, lanes, rows, unroll):
+def scan_rows(operation, source, through, target, of, carried, vector, lanes, rows, unroll):
     """Rows, read once; parameters X, S (outer,) where carried, Y; X and Y are (outer, vectors, vector).
 
     A block of `rows * lanes` threads takes `rows` rows, in chunks of `unroll` vectors a thread; the next chunk is read
@@ -42,7 +42,7 @@ def scan_rows(operation, source, through, target, carried, vector, lanes, rows, 
                 values[k, v] = identity(operation, wide)
             if row < outer and (c * unroll + k) * lanes + lane < vectors:
                 for v in T.unroll(vector):
-                    values[k, v] = widened(x[k, v], source, through)
+                    values[k, v] = T.cast(contribution(of, x[k, v], source, through), wide)
                 for v in T.unroll(vector - 1):
                     values[k, v + 1] = combine(operation, values[k, v], values[k, v + 1])
             total[k] = values[k, vector - 1]
@@ -83,7 +83,7 @@ def scan_rows(operation, source, through, target, carried, vector, lanes, rows, 
     return _program(body, carried, source, wide, target, (outer, vectors, vector), (outer,))
 
 
-def scan_columns(operation, source, through, target, carried, vector, across, unroll):
+def scan_columns(operation, source, through, target, of, carried, vector, across, unroll):
     """Columns, read once; parameters X, S (outer, vectors, vector) where carried, Y.
 
     X and Y are (outer, reduced, vectors, vector). Threads run over the vectors of all outer slices, `across` of them in
@@ -107,7 +107,7 @@ def scan_columns(operation, source, through, target, carried, vector, across, un
         for k in T.unroll(unroll):
             if place < outer and first + k < reduced:
                 for v in T.unroll(vector):
-                    carry[v] = combine(operation, carry[v], widened(x[k, v], source, through))
+                    carry[v] = combine(operation, carry[v], T.cast(contribution(of, x[k, v], source, through), wide))
                     y[v] = T.cast(combine(operation, base[v], carry[v]), target)
                 for v in T.vectorized(vector):
                     Y[place, first + k, j, v] = y[v]

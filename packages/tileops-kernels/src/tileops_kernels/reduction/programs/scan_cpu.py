@@ -1,14 +1,14 @@
 """Scans on a CPU: every element becomes the sum or product of those up to it, along rows or along columns.
 
-Elements are rounded to `through` and combined as its accumulator, float32 or int64; each result is rounded once to
-`target`. Every size is dynamic; callers pass the sizes in alphabetical order.
+Elements, or what `of` says that they contribute, are rounded to `through` and combined as its accumulator, float32 or
+int64; each result is rounded once to `target`. Every size is dynamic; callers pass the sizes in alphabetical order.
 """
 
 import tilelang.language as T  # noqa: N812
 
 from tileops_kernels.build.launcher import RowSplit
 from tileops_kernels.macros.combining import accumulator, combine, identity
-from tileops_kernels.macros.cpu_blocks import BLOCK, COLUMNS, load_elements, storage_dtype, store_elements
+from tileops_kernels.macros.cpu_blocks import BLOCK, COLUMNS, SHORT, load_elements, storage_dtype, store_elements
 
 CHAINS = 8
 """Parts of a block that are scanned side by side, since each addition waits for the one before it."""
@@ -25,8 +25,20 @@ ROWS = 1024
 WORTHWHILE = 32
 """Elements of a block that are worth cutting into chains."""
 
+SPAN = 8
+"""Neighbours of which each element of a block of short integers becomes the sum, before such sums are added up."""
 
-def scan_rows(operation, source, through, target, carried):
+
+@T.macro
+def add_behind(source, target, step):
+    """Make `target` a block of `source`, with the element that stands `step` before each added to it."""
+    for i in T.serial(step):
+        target[i] = source[i]
+    for i in T.serial(BLOCK - step):
+        target[i + step] = source[i + step] + source[i]
+
+
+def scan_rows(operation, source, through, target, of, carried):
     """Rows; parameters X, S where carried, Y, parts and start where carried; sizes outer, reduced.
 
     X and Y are (outer, 1, reduced). Carried rows are `parts` parts of longer ones, one behind the other, and S (outer,)
@@ -34,6 +46,28 @@ def scan_rows(operation, source, through, target, carried):
     """
     outer, reduced = T.dynamic("outer", "int64"), T.dynamic("reduced", "int64")
     wide = accumulator(through)
+    short = operation == "sum" and wide == "int64" and (of == "nonzero" or source in SHORT)
+    own = "int32" if short else wide
+
+    @T.macro
+    def scan_short_block(X, Y, row, column, x, last, spans, floats, bits, base, carry, width):
+        load_elements(X, (row, 0), column, x, floats, bits, width, source, through, of)
+        for i in T.serial(BLOCK - width):
+            x[width + i] = 0
+        add_behind(x, last, 1)
+        add_behind(last, x, 2)
+        add_behind(x, last, 4)
+        base[1] = base[0] + carry[0]
+        for lane in T.serial(SPAN):
+            spans[lane] = 0
+        for k in T.serial(width // SPAN):
+            for lane in T.serial(SPAN):
+                spans[lane] += last[k * SPAN + lane]
+                Y[row, 0, column + k * SPAN + lane] = base[1] + T.cast(spans[lane], "int64")
+        for lane in T.serial(width % SPAN):
+            total = spans[lane] + last[width // SPAN * SPAN + lane]
+            Y[row, 0, column + width // SPAN * SPAN + lane] = base[1] + T.cast(total, "int64")
+        carry[0] += T.cast(spans[SPAN - 1], "int64")
 
     @T.macro
     def scan_chains(x, before, base, carry, length):
@@ -58,7 +92,7 @@ def scan_rows(operation, source, through, target, carried):
 
     @T.macro
     def scan_block(X, Y, row, column, x, floats, bits, before, base, carry, width):
-        load_elements(X, (row, 0), column, x, floats, bits, width, source, through)
+        load_elements(X, (row, 0), column, x, floats, bits, width, source, through, of)
         if width >= WORTHWHILE:
             scan_chains(x, before, base, carry, width // CHAINS)
             scan_elements(x, base, carry, width // CHAINS * CHAINS, width % CHAINS)
@@ -74,7 +108,9 @@ def scan_rows(operation, source, through, target, carried):
     @T.macro
     def body(X, S, Y, parts, start):
         with T.Kernel(outer) as row:
-            x = T.alloc_local((BLOCK,), wide)
+            x = T.alloc_local((BLOCK,), own)
+            last = T.alloc_local((BLOCK,), own)
+            spans = T.alloc_local((SPAN,), own)
             floats = T.alloc_local((BLOCK,), "float32")
             bits = T.alloc_local((1, BLOCK), "int16")
             before = T.alloc_local((CHAINS,), wide)
@@ -85,10 +121,18 @@ def scan_rows(operation, source, through, target, carried):
             if carried and T.truncmod(start + row, parts) > 0:
                 base[0] = S[start + row - 1]
             for b in T.serial(reduced // BLOCK):
-                scan_block(X, Y, row, b * BLOCK, x, floats, bits, before, base, carry, BLOCK)
+                if short:
+                    scan_short_block(X, Y, row, b * BLOCK, x, last, spans, floats, bits, base, carry, BLOCK)
+                else:
+                    scan_block(X, Y, row, b * BLOCK, x, floats, bits, before, base, carry, BLOCK)
                 if operation == "sum" and b % CHUNK == CHUNK - 1:
                     bring_in(base, carry)
-            scan_block(X, Y, row, reduced // BLOCK * BLOCK, x, floats, bits, before, base, carry, reduced % BLOCK)
+            start, rest = reduced // BLOCK * BLOCK, reduced % BLOCK
+            if short:
+                if rest > 0:
+                    scan_short_block(X, Y, row, start, x, last, spans, floats, bits, base, carry, rest)
+            else:
+                scan_block(X, Y, row, start, x, floats, bits, before, base, carry, rest)
 
     shape, advance = (outer, 1, reduced), {"X": "reduced", "Y": "reduced"}
     if carried:
@@ -113,7 +157,7 @@ def scan_rows(operation, source, through, target, carried):
     return whole, RowSplit("outer", advance, work="reduced")
 
 
-def scan_columns(operation, source, through, target, shared):
+def scan_columns(operation, source, through, target, of, shared):
     """Columns; parameters X and Y (outer, reduced, inner), and columns; sizes inner, outer, reduced.
 
     Threads share what `shared` names, outer slices or columns; `columns` is the number of columns in all.
@@ -127,7 +171,7 @@ def scan_columns(operation, source, through, target, shared):
             base[k] = identity(operation, wide)
             carry[k] = identity(operation, wide)
         for i in T.serial(reduced):
-            load_elements(X, (place, i), column, x, floats, bits, width, source, through)
+            load_elements(X, (place, i), column, x, floats, bits, width, source, through, of)
             for k in T.serial(width):
                 carry[k] = combine(operation, carry[k], x[k])
                 x[k] = combine(operation, base[k], carry[k])

@@ -1,8 +1,8 @@
 """Softmax on a CPU: rows that lie together, and columns that lie side by side.
 
-A row that can be held as float32 is read once and takes one exponential for each element. A longer one is read twice,
-and columns are read three times. With `log` the result is its logarithm. Every size is dynamic; callers pass the sizes
-in alphabetical order.
+A row that can be held as float32 is read once and takes one exponential for each element. So does a longer one whose
+result is float32, where the weights are kept until all are known; any other is read twice, and columns are read three
+times. With `log` the result is its logarithm. Every size is dynamic; callers pass the sizes in alphabetical order.
 """
 
 import tilelang.language as T  # noqa: N812
@@ -24,6 +24,9 @@ HELD = 4096
 Rows of float16 with 102400 elements took 0.68 of the time held whole; a thread may have a stack of 256 KiB, though.
 """
 
+PIECE = 512
+"""Elements that are weighed at a time where the result keeps the weights: what is read, held and written stays near."""
+
 HALVES = tuple(LANES >> step for step in range(1, LANES.bit_length()))
 """Lanes that are left after each step of combining them in pairs."""
 
@@ -41,13 +44,14 @@ def part(log, weight, whole):
 def softmax_rows(log, source, through, target):
     """Rows; parameters X and Y (outer, 1, reduced); sizes outer, reduced."""
     outer, reduced = T.dynamic("outer", "int64"), T.dynamic("reduced", "int64")
+    weights_in_result = target == "float32" and not log
 
     @T.macro
     def load(X, row, column, x, bits, width):
         load_elements(X, (row, 0), column, x, x, bits, width, source, through)
 
     @T.macro
-    def take_largest(x, width, partial, largest, totals, earlier):
+    def take_largest(x, width, partial, largest):
         for lane in T.serial(LANES):
             partial[lane] = lowest()
         for k in T.serial(width // LANES):
@@ -58,11 +62,7 @@ def softmax_rows(log, source, through, target):
         for half in HALVES:
             for lane in T.serial(half):
                 partial[lane] = T.max(partial[lane], partial[half + lane])
-        earlier[0] = largest[0]
         largest[0] = T.max(partial[0], largest[0])
-        earlier[0] = exponential(earlier[0] - largest[0])
-        for lane in T.serial(LANES):
-            totals[lane] = totals[lane] * earlier[0]
 
     @T.macro
     def add_weights(x, width, weights, largest, totals, kept):
@@ -87,6 +87,52 @@ def softmax_rows(log, source, through, target):
             x[k] = part(log, x[k] - largest[0] if log else x[k], whole[0])
         store_block(x, Y, (row, 0), column, width, target)
 
+    @T.macro
+    def add_blocks(X, row, x, bits, partial, largest, totals, earlier, width):
+        for b in T.serial((reduced + HELD - 1) // HELD):
+            width[0] = T.cast(T.min(reduced - b * HELD, HELD), "int32")
+            load(X, row, b * HELD, x, bits, width[0])
+            earlier[0] = largest[0]
+            take_largest(x, width[0], partial, largest)
+            earlier[0] = exponential(earlier[0] - largest[0])
+            for lane in T.serial(LANES):
+                totals[lane] = totals[lane] * earlier[0]
+            add_weights(x, width[0], partial, largest, totals, not log)
+
+    @T.macro
+    def finish(totals):
+        for half in HALVES:
+            for lane in T.serial(half):
+                totals[lane] += totals[half + lane]
+        totals[0] = whole(log, totals[0])
+
+    @T.macro
+    def read_again(X, Y, row, x, bits, largest, totals, width):
+        for b in T.serial((reduced + HELD - 1) // HELD):
+            width[0] = T.cast(T.min(reduced - b * HELD, HELD), "int32")
+            load(X, row, b * HELD, x, bits, width[0])
+            if not log:
+                for k in T.serial(width[0]):
+                    x[k] = exponential(x[k] - largest[0])
+            write(x, Y, row, b * HELD, width[0], largest, totals)
+
+    @T.macro
+    def weigh_in_result(X, Y, row, x, bits, partial, largest, totals, width):
+        for b in T.serial((reduced + PIECE - 1) // PIECE):
+            width[0] = T.cast(T.min(reduced - b * PIECE, PIECE), "int32")
+            load(X, row, b * PIECE, x, bits, width[0])
+            take_largest(x, width[0], partial, largest)
+        for b in T.serial((reduced + PIECE - 1) // PIECE):
+            width[0] = T.cast(T.min(reduced - b * PIECE, PIECE), "int32")
+            load(X, row, b * PIECE, x, bits, width[0])
+            add_weights(x, width[0], partial, largest, totals, True)
+            store_block(x, Y, (row, 0), b * PIECE, width[0], target)
+        finish(totals)
+        for b in T.serial((reduced + PIECE - 1) // PIECE):
+            width[0] = T.cast(T.min(reduced - b * PIECE, PIECE), "int32")
+            load_elements(Y, (row, 0), b * PIECE, x, x, bits, width[0], target, target)
+            write(x, Y, row, b * PIECE, width[0], largest, totals)
+
     @T.prim_func
     def program(
         X: T.Tensor[(outer, 1, reduced), storage_dtype(source)],
@@ -103,25 +149,20 @@ def softmax_rows(log, source, through, target):
             largest[0] = lowest()
             for lane in T.serial(LANES):
                 totals[lane] = T.float32(0)
-            for b in T.serial((reduced + HELD - 1) // HELD):
-                width[0] = T.cast(T.min(reduced - b * HELD, HELD), "int32")
-                load(X, row, b * HELD, x, bits, width[0])
-                take_largest(x, width[0], partial, largest, totals, earlier)
-                add_weights(x, width[0], partial, largest, totals, not log)
-            for half in HALVES:
-                for lane in T.serial(half):
-                    totals[lane] += totals[half + lane]
-            totals[0] = whole(log, totals[0])
-            if reduced <= HELD:
-                write(x, Y, row, 0, width[0], largest, totals)
+            if weights_in_result:
+                if reduced <= HELD:
+                    add_blocks(X, row, x, bits, partial, largest, totals, earlier, width)
+                    finish(totals)
+                    write(x, Y, row, 0, width[0], largest, totals)
+                else:
+                    weigh_in_result(X, Y, row, x, bits, partial, largest, totals, width)
             else:
-                for b in T.serial((reduced + HELD - 1) // HELD):
-                    width[0] = T.cast(T.min(reduced - b * HELD, HELD), "int32")
-                    load(X, row, b * HELD, x, bits, width[0])
-                    if not log:
-                        for k in T.serial(width[0]):
-                            x[k] = exponential(x[k] - largest[0])
-                    write(x, Y, row, b * HELD, width[0], largest, totals)
+                add_blocks(X, row, x, bits, partial, largest, totals, earlier, width)
+                finish(totals)
+                if reduced <= HELD:
+                    write(x, Y, row, 0, width[0], largest, totals)
+                else:
+                    read_again(X, Y, row, x, bits, largest, totals, width)
 
     return program, RowSplit("outer", {"X": "reduced", "Y": "reduced"}, work="reduced")
 
