@@ -12,6 +12,7 @@ from tileops.manifest.branches import Discriminant, discriminants
 from tileops.manifest.expressions import Attribute, Call, Name
 from tileops.manifest.kinds import DTYPE_NAMES, DeviceKind, DTypeKind, LiteralKind, SequenceKind, SumKind, UnionKind
 from tileops.manifest.messages import Messages
+from tileops.manifest.origins import Origins
 from tileops.manifest.primitives import DTYPES
 from tileops.manifest.record import ConstructionIndices
 from tileops.manifest.source import compiled, evaluate, run
@@ -123,11 +124,13 @@ class ConstructionCheck:
         fields = {field.name: getattr(value, field.name) for field in constructor.fields}
         if evaluate(constructor.invariant.tree, fields, {}) is not True:
             invariant = constructor.invariant
-            found = Words(self.signature, fields, {}, frozenset(fields)).of(invariant.tree, invariant.text)
+            words = Words(Origins(self.signature, fields, {}, frozenset(fields)))
+            found = words.of(invariant.tree, invariant.text)
             if found.mend:
+                field = "" if found.subject in found.mend else f" as {found.subject}"
                 raise ParameterError(
-                    f"{self.op}: {parameter.name}: expected {found.expected} as {found.subject} of {constructor.name}, "
-                    f"received {found.received}; {found.mend}"
+                    f"{self.op}: {parameter.name}: expected {found.subject} of {found.expected}, "
+                    f"received {found.received}; {found.mend}{field}"
                 )
             shown = ", ".join(f"{name}={show_value(value)}" for name, value in fields.items())
             raise ParameterError(
@@ -192,7 +195,8 @@ class ConstructionCheck:
             ) from None
 
     def _broken(self, rule: Formula, values: Mapping[str, object], present: Mapping[str, bool]) -> ParameterError:
-        found = Words(self.signature, values, present, frozenset(self.parameters)).of(rule.tree, rule.text)
+        words = Words(Origins(self.signature, values, present, frozenset(self.parameters)))
+        found = words.of(rule.tree, rule.text)
         return ParameterError(
             f"{self.op}: {found.subject}: expected {found.expected}, received {found.received}; "
             f"{found.mend or f'pass {found.subject} for which it holds'}"
