@@ -77,6 +77,22 @@ REFUSED: list[tuple[Callable[[], object], type[SignatureError], str]] = [
         ),
     ),
     (
+        lambda: construct("SumFwdOp", dtype="float16"),
+        ParameterTypeError,
+        (
+            "SumFwdOp: dtype: expected float16 | bfloat16 | float32 | int64 | None, received 'float16'; "
+            "pass torch.float16"
+        ),
+    ),
+    (
+        lambda: construct("SumFwdOp", dtype="half"),
+        ParameterTypeError,
+        (
+            "SumFwdOp: dtype: expected float16 | bfloat16 | float32 | int64 | None, received 'half'; "
+            "pass torch.float16, torch.bfloat16, torch.float32 or torch.int64"
+        ),
+    ),
+    (
         lambda: call("ArgmaxFwdOp", FULL(3, 0), dim=1),
         RuleError,
         (

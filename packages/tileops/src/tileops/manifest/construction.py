@@ -10,7 +10,16 @@ import torch
 from tileops.errors import ExpressionError, ParameterError, ParameterTypeError, ShapeError
 from tileops.manifest.branches import Discriminant, discriminants
 from tileops.manifest.expressions import Attribute, Call, Name
-from tileops.manifest.kinds import DTYPE_NAMES, DeviceKind, DTypeKind, LiteralKind, SequenceKind, SumKind, UnionKind
+from tileops.manifest.kinds import (
+    DTYPE_NAMES,
+    DeviceKind,
+    DTypeKind,
+    LiteralKind,
+    NoneKind,
+    SequenceKind,
+    SumKind,
+    UnionKind,
+)
 from tileops.manifest.messages import Messages
 from tileops.manifest.origins import Origins
 from tileops.manifest.primitives import DTYPES
@@ -19,7 +28,7 @@ from tileops.manifest.source import compiled, evaluate, run
 from tileops.manifest.trees import free_names, possible_names
 from tileops.manifest.unification import unify
 from tileops.manifest.values import accepts, constructor_of, settled
-from tileops.manifest.wording import Words, show_value
+from tileops.manifest.wording import Words, one_of, show_value
 
 if TYPE_CHECKING:
     from tileops.manifest.model import Formula, OpEntry, Parameter, TensorType
@@ -147,6 +156,12 @@ class ConstructionCheck:
             return ParameterError(f"{text}; pass one of these words")
         if isinstance(value, torch.dtype) and isinstance(kind, DTypeKind):
             return ParameterError(f"{text}; pass one of these dtypes")
+        members = kind.members if isinstance(kind, UnionKind) else (kind,)
+        dtypes = tuple(dtype for member in members if isinstance(member, DTypeKind) for dtype in member.values)
+        if isinstance(value, str) and dtypes and all(isinstance(member, DTypeKind | NoneKind) for member in members):
+            named = value.removeprefix("torch.")
+            words = (named,) if named in dtypes else dtypes
+            return ParameterTypeError(f"{text}; pass {one_of(tuple(f'torch.{word}' for word in words))}")
         return ParameterTypeError(f"{text}; pass {name} as {kind}")
 
     def _tensor(self, op: object, declared: TensorType) -> torch.Tensor | None:
