@@ -57,10 +57,7 @@ def test_a_value_of_another_type_is_refused(shape: object, message: str) -> None
         ),
         (
             (4, -1),
-            (
-                "expected all(extent >= 0 for extent in normalized_shape), received normalized_shape=(4, -1); "
-                "pass normalized_shape for which it holds"
-            ),
+            "expected elements of at least 0, received (4, -1); pass normalized_shape of such ones",
         ),
     ],
 )

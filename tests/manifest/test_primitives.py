@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tileops.errors import ExpressionError
@@ -21,9 +21,9 @@ SHAPES = st.lists(st.integers(0, 3), max_size=3).map(tuple)
 
 
 def test_every_primitive_has_a_kind() -> None:
-    """The functions and their kinds name the same 22 primitives."""
+    """The functions and their kinds name the same 23 primitives."""
     assert sorted(PRIMITIVES) == sorted(PRIMITIVE_KINDS)
-    assert len(PRIMITIVES) == 22
+    assert len(PRIMITIVES) == 23
 
 
 @settings(deadline=None)
@@ -296,3 +296,16 @@ def test_representable_of_short_floats(dtype: torch.dtype, infinite: bool, large
     assert primitives.representable(math.nan, dtype)
     assert primitives.representable(largest, dtype)
     assert not primitives.representable(largest * 2, dtype)
+
+
+@given(SHAPES, st.one_of(st.none(), st.integers(-3, 2), st.lists(st.integers(-3, 2), max_size=3, unique=True)))
+def test_nonempty_axes_is_torch_s(shape: list[int], axes: int | list[int] | None) -> None:
+    """A greatest element is looked for along axes that have elements; torch refuses the others."""
+    assume(primitives.valid_axes(axes, len(shape)) and primitives.unique_axes(axes, len(shape)))
+    try:
+        torch.amax(torch.empty(shape, device="cpu"), () if axes is None else axes)
+    except (IndexError, RuntimeError):
+        accepted = False
+    else:
+        accepted = True
+    assert primitives.nonempty_axes(axes, shape) == accepted

@@ -92,16 +92,51 @@ def test_refinements_of_calls(rule: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("rule", "message"),
     [
-        ("n != 2", "n: expected n != 2, received n=2; pass n for which it holds"),
-        ("M <= n <= N", "n: expected M <= n <= N, received M=6 (axis 1 of x), N=4 (axis 0 of x), n=2; change what it"),
-        ("twice > 4", "n: expected twice > 4, received twice=4, n=2; pass n for which it holds"),
-        ("half > 4", "half: expected half > 4, received half=2; change what it reads so that it holds"),
+        ("twice > 4", "n: expected more than 4 as twice for n=2, received 4; pass another n"),
+        ("half > 4", "x: expected more than 4 as half for N=4 (axis 0 of x), received 2; pass x of other extents"),
+        ("prod(S) == 0", "s: expected 0 as prod(S) for S=[5] (axes of s), received 5; pass s of other extents"),
         (
-            "prod(S) == 0",
-            "S: expected prod(S) == 0, received S=(5,) (axes of s); change what it reads so that it holds",
+            "M <= n <= N",
+            (
+                "n: expected at least 6 and at most 4 for M=6 (axis 1 of x), N=4 (axis 0 of x), received 2; "
+                "pass x of another size"
+            ),
         ),
-        ("present(b)", "b: expected present(b), received b not passed; change what it reads so that it holds"),
-        ("n == 3 or f == 2", "f: expected n == 3 or f == 2, received f=1.0, n=2; pass f for which it holds"),
+    ],
+)
+def test_refinements_of_what_follows_from_arguments(rule: str, message: str) -> None:
+    """A quantity is named as the entry names it, with the arguments behind it; so are bounds that leave nothing."""
+    assert said(rule) == message
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        ("n != 2", "n: expected another value than 2, received 2; pass another n"),
+        ("not n == 2", "n: expected another value than 2, received 2; pass another n"),
+        ("present(b)", "b: expected a Tensor, received None; pass b"),
+        ("n == 3 or f == 2", "n: expected 3 for f=1.0, received 2; pass 3, or pass f=2"),
+        ("n == 3 or f > 2", "f: expected more than 2 for n=2, received 1.0; pass f of more than 2, or pass n=3"),
+        ("not (n == 2 and f == 1)", "n: expected another value than 2 for f=1.0, received 2; pass another n, or pass"),
+        ("(n == 3) == (word == 'a')", "n: expected 3 for word='a', received 2; pass 3"),
+        ("(n == 2) == (word == 'b')", "n: expected another value than 2 for word='a', received 2; pass another n"),
+        (
+            "all(k > 1 for k in sizes)",
+            "sizes: expected elements of more than 1, received (1,); pass sizes of such ones",
+        ),
+        ("len(S) == 2", "s: expected 2 as len(S) for S=[5] (axes of s), received 1; pass s of other extents"),
+    ],
+)
+def test_alternatives_and_negations(rule: str, message: str) -> None:
+    """The alternative that says most of its argument is what was expected; the others stand behind its mend."""
+    assert said(rule).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        ("n in (3, 4)", "n: expected n in (3, 4), received n=2; pass n for which it holds"),
+        ("min(sizes) > 1", "sizes: expected more than 1 as min(sizes) for sizes=(1,), received 1; pass another sizes"),
     ],
 )
 def test_other_refinements_stand_as_they_are_written(rule: str, message: str) -> None:

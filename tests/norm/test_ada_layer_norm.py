@@ -214,7 +214,7 @@ def test_dtype_of_shift_is_refused(op_class: type[AdaOp], tileops_device: torch.
     with pytest.raises(DTypeError) as failure:
         call(op_class(), [x, x, x.float(), x][: 3 + (op_class is AdaLayerNormZeroFwdOp)])
     assert str(failure.value) == (
-        f"{op_class.__name__}: shift: expected dtype float16 (T), received float32; "
+        f"{op_class.__name__}: shift: expected dtype float16, as x has, received float32; "
         "convert shift with .to(torch.float16)"
     )
 

@@ -150,8 +150,8 @@ def test_inference_needs_running_statistics(tileops_device: torch.device) -> Non
     with pytest.raises(RuleError) as failure:
         BatchNormFwdOp()(torch.ones(2, 3, device=tileops_device))
     assert str(failure.value) == (
-        "BatchNormFwdOp: training: expected training or present(running_mean), received training=False, "
-        "running_mean not passed; change what it reads so that it holds"
+        "BatchNormFwdOp: running_mean: expected a Tensor for training=False, received None; "
+        "pass running_mean, or pass training=True"
     )
 
 
@@ -161,9 +161,8 @@ def test_training_on_one_value_is_refused(shape: tuple[int, ...], tileops_device
     with pytest.raises(RuleError) as failure:
         BatchNormFwdOp(training=True)(torch.ones(shape, device=tileops_device))
     assert str(failure.value) == (
-        f"BatchNormFwdOp: B: expected not training or B * prod(L) != 1, received B=1 (axis 0 of x), "
-        f"L={shape[2:]} (axes of x); "
-        "change what it reads so that it holds"
+        "BatchNormFwdOp: x: expected another value than 1 as B * prod(L) for B=1 (axis 0 of x), "
+        f"L={list(shape[2:])} (axes of x), training=True, received 1; pass x of other extents, or pass training=False"
     )
 
 
@@ -176,14 +175,8 @@ def test_one_running_statistic_is_refused(tileops_device: torch.device) -> None:
             BatchNormFwdOp(training=True)(x, **given)
         messages.append(str(failure.value))
     assert messages == [
-        (
-            "BatchNormFwdOp: running_var: expected a Tensor, received None; it is required exactly when "
-            "present(running_mean): pass it"
-        ),
-        (
-            "BatchNormFwdOp: running_var: expected None, received a Tensor; it is required exactly when "
-            "present(running_mean): leave it out"
-        ),
+        "BatchNormFwdOp: running_var: expected a Tensor with running_mean, received None; pass running_var",
+        "BatchNormFwdOp: running_var: expected None without running_mean, received a Tensor; leave running_var out",
     ]
 
 

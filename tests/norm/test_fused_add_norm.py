@@ -266,7 +266,7 @@ def test_dtype_of_residual_is_refused(x: Tensor, ones: Tensor) -> None:
     with pytest.raises(DTypeError) as failure:
         FusedAddRMSNormFwdOp()(x, x.half(), ones)
     assert str(failure.value) == (
-        "FusedAddRMSNormFwdOp: residual: expected dtype float32 (T), received float16; "
+        "FusedAddRMSNormFwdOp: residual: expected dtype float32, as x has, received float16; "
         "convert residual with .to(torch.float32)"
     )
 

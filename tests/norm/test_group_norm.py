@@ -283,8 +283,7 @@ def test_one_running_statistic_is_refused(tileops_device: torch.device) -> None:
     with pytest.raises(ArgumentError) as failure:
         InstanceNormFwdOp()(torch.ones(2, 3, 4, device=tileops_device), mean)
     assert str(failure.value) == (
-        "InstanceNormFwdOp: running_var: expected a Tensor, received None; it is required exactly when "
-        "present(running_mean): pass it"
+        "InstanceNormFwdOp: running_var: expected a Tensor with running_mean, received None; pass running_var"
     )
 
 

@@ -107,3 +107,20 @@ def test_one_compilation_serves_every_batch(tileops_device: torch.device) -> Non
         assert compiled(torch.ones(batch, 64, device=tileops_device)).shape == (batch, 64)
 
     assert counter.frame_count == 1
+
+
+def test_an_op_constructed_while_traced_is_refused_in_our_words() -> None:
+    """With fullgraph the compiler quotes the error; without, the function runs uncompiled and constructs it."""
+
+    def constructing(x: torch.Tensor) -> torch.Tensor:
+        return RMSNormFwdOp((64,))(x)
+
+    x = torch.ones(2, 64)
+    with pytest.raises(RuntimeError) as failure:
+        torch.compile(constructing, fullgraph=True, backend="eager")(x)
+    assert (
+        "RMSNormFwdOp: construction: expected outside of compiled code, received while it is traced; construct the op "
+        "once, before compiling, and call it inside"
+    ) in str(failure.value)
+    torch.compiler.reset()
+    assert torch.equal(torch.compile(constructing, backend="eager")(x), constructing(x))

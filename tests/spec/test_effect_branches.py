@@ -193,15 +193,12 @@ def test_every_written_input_is_written() -> None:
         (
             True,
             2,
-            ("CentreFwdOp: count: expected a Tensor, received None; it is required exactly when training: pass it"),
+            "CentreFwdOp: count: expected a Tensor for training=True, received None; pass count",
         ),
         (
             False,
             3,
-            (
-                "CentreFwdOp: count: expected None, received a Tensor; it is required exactly when training: leave it "
-                "out"
-            ),
+            "CentreFwdOp: count: expected None for training=False, received a Tensor; leave count out",
         ),
     ],
 )

@@ -80,7 +80,7 @@ MISTAKES: dict[str, Mistake] = {
         lambda op: op(ones(2), ones(2)),
         lambda op: op(ones(2), ones(2), torch.tensor(0)),
         TypeError,
-        ("CentreFwdOp", "count", "a Tensor", "None", "pass it"),
+        ("CentreFwdOp", "count", "a Tensor", "None", "pass count"),
     ),
     "shared memory written": (
         lambda: NegateFwdOp(inplace=True),

@@ -331,7 +331,7 @@ def test_a_construction_time_tensor_settles_indices_of_calls() -> None:
         op(torch.ones(4, 2, dtype=torch.float16))
 
     assert str(caught.value) == (
-        "TableFwdOp: x: expected dtype float32 (T), received float16; convert x with .to(torch.float32)"
+        "TableFwdOp: x: expected dtype float32, as table has, received float16; convert x with .to(torch.float32)"
     )
     assert torch.equal(op(torch.ones(1, 2)), torch.tensor([[1.0, 2.0]]))
 

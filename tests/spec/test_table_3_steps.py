@@ -86,7 +86,6 @@ def test_row_1_each_thread_has_a_stack_of_its_own() -> None:
     counts.append(len(frames()))
     done.set()
     thread.join()
-
     assert counts == [0]
 
 
@@ -94,14 +93,17 @@ def test_row_1_each_thread_has_a_stack_of_its_own() -> None:
     ("call", "error", "message"),
     [
         (
-            lambda: TripleFwdOp()(ones(2, dtype=torch.float64)),
+            lambda: TripleFwdOp()(ones(2).double()),
             DTypeError,
             "TripleFwdOp: x: expected dtype float16 or float32, received float64; convert x with .to(torch.float32)",
         ),
         (
-            lambda: DoubleFwdOp()(ones(2), ones(2, dtype=torch.float16)),
+            lambda: DoubleFwdOp()(ones(2), ones(2).half()),
             DTypeError,
-            "DoubleFwdOp: bias: expected dtype float32 (T), received float16; convert bias with .to(torch.float32)",
+            (
+                "DoubleFwdOp: bias: expected dtype float32, as x has, received float16; "
+                "convert bias with .to(torch.float32)"
+            ),
         ),
         (
             lambda: DoubleFwdOp()(ones(2), ones(3)),

@@ -114,14 +114,13 @@ def test_a_selected_target_stays(registry: BackendRegistry) -> None:
 def test_an_unknown_target_lists_the_known_ones(registry: BackendRegistry) -> None:
     """Asked for at construction or as the default, a name that nobody registered is refused."""
     Acme(registry, "DoubleFwdOp", tenfold)
-    op = DoubleFwdOp(target="acne")
-    with pytest.raises(UnknownTargetError) as caught:
-        op(ones(1))
-    assert str(caught.value) == (
-        "DoubleFwdOp: target: expected one of ['builtin', 'acme'], received 'acne'; install the distribution that "
-        "brings it, or leave target out to let the device decide"
-    )
-    assert op.serving_target is None
+    for target, meant in (("acne", "did you mean 'acme'? Else "), ("cuda", "")):
+        with pytest.raises(UnknownTargetError) as caught:
+            DoubleFwdOp(target=target)
+        assert str(caught.value) == (
+            f"DoubleFwdOp: target: expected one of ['builtin', 'acme'], received {target!r}; {meant}install the "
+            "distribution that brings it, or leave target out to let the device decide"
+        )
     with pytest.raises(UnknownTargetError, match=r"set_default_target: target: expected one of \['builtin', 'acme'\]"):
         registry.set_default_target("acne")
 

@@ -91,6 +91,10 @@ class GradientError(TileOPsError, RuntimeError):
     """Backward reached an op that is defined forward only."""
 
 
+class OpNameError(TileOPsError, ImportError):
+    """An op is imported from a package that does not have it."""
+
+
 class UnknownTargetError(BackendError, LookupError):
     """No backend registered the target that was asked for."""
 
@@ -113,6 +117,10 @@ class BackendLoadWarning(UserWarning):
 
 class TuningWarning(UserWarning):
     """Tuning was asked of an op that a target serves; the target decides its own settings."""
+
+
+class TracedConstructionError(TileOPsError, RuntimeError):
+    """An op is constructed in compiled code, where its construction cannot be traced."""
 
 
 class DelegateError(TileOPsError, RuntimeError):

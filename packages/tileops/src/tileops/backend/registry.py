@@ -147,10 +147,12 @@ class BackendRegistry:
         """
         if target == BUILTIN or target in self.registered_targets():
             return
+        near = get_close_matches(target, [BUILTIN, *self.registered_targets()], n=1)
+        meant = f"did you mean {near[0]!r}? Else " if near else ""
         failed = f"; failed to load: {', '.join(self.load_failures())}" if self._failures else ""
         error = UnknownTargetError(
             f"{asker}: target: expected one of {[BUILTIN, *self.registered_targets()]}, received {target!r}{failed}; "
-            "install the distribution that brings it, or leave target out to let the device decide"
+            f"{meant}install the distribution that brings it, or leave target out to let the device decide"
         )
         causes = sorted(self._failures, key=lambda failure: failure.name == target)
         raise error from (causes[-1].error if causes else None)

@@ -10,15 +10,25 @@ import torch
 from tileops.errors import ExpressionError, ParameterError, ParameterTypeError, ShapeError
 from tileops.manifest.branches import Discriminant, discriminants
 from tileops.manifest.expressions import Attribute, Call, Name
-from tileops.manifest.kinds import DTYPE_NAMES, DeviceKind, DTypeKind, LiteralKind, SequenceKind, SumKind, UnionKind
+from tileops.manifest.kinds import (
+    DTYPE_NAMES,
+    DeviceKind,
+    DTypeKind,
+    LiteralKind,
+    NoneKind,
+    SequenceKind,
+    SumKind,
+    UnionKind,
+)
 from tileops.manifest.messages import Messages
+from tileops.manifest.origins import Origins
 from tileops.manifest.primitives import DTYPES
 from tileops.manifest.record import ConstructionIndices
 from tileops.manifest.source import compiled, evaluate, run
 from tileops.manifest.trees import free_names, possible_names
 from tileops.manifest.unification import unify
 from tileops.manifest.values import accepts, constructor_of, settled
-from tileops.manifest.wording import Words, show_value
+from tileops.manifest.wording import Words, one_of, show_value
 
 if TYPE_CHECKING:
     from tileops.manifest.model import Formula, OpEntry, Parameter, TensorType
@@ -123,11 +133,13 @@ class ConstructionCheck:
         fields = {field.name: getattr(value, field.name) for field in constructor.fields}
         if evaluate(constructor.invariant.tree, fields, {}) is not True:
             invariant = constructor.invariant
-            found = Words(self.signature, fields, {}, frozenset(fields)).of(invariant.tree, invariant.text)
+            words = Words(Origins(self.signature, fields, {}, frozenset(fields)))
+            found = words.of(invariant.tree, invariant.text)
             if found.mend:
+                field = "" if found.subject in found.mend else f" as {found.subject}"
                 raise ParameterError(
-                    f"{self.op}: {parameter.name}: expected {found.expected} as {found.subject} of {constructor.name}, "
-                    f"received {found.received}; {found.mend}"
+                    f"{self.op}: {parameter.name}: expected {found.subject} of {found.expected}, "
+                    f"received {found.received}; {found.mend}{field}"
                 )
             shown = ", ".join(f"{name}={show_value(value)}" for name, value in fields.items())
             raise ParameterError(
@@ -144,6 +156,12 @@ class ConstructionCheck:
             return ParameterError(f"{text}; pass one of these words")
         if isinstance(value, torch.dtype) and isinstance(kind, DTypeKind):
             return ParameterError(f"{text}; pass one of these dtypes")
+        members = kind.members if isinstance(kind, UnionKind) else (kind,)
+        dtypes = tuple(dtype for member in members if isinstance(member, DTypeKind) for dtype in member.values)
+        if isinstance(value, str) and dtypes and all(isinstance(member, DTypeKind | NoneKind) for member in members):
+            named = value.removeprefix("torch.")
+            words = (named,) if named in dtypes else dtypes
+            return ParameterTypeError(f"{text}; pass {one_of(tuple(f'torch.{word}' for word in words))}")
         return ParameterTypeError(f"{text}; pass {name} as {kind}")
 
     def _tensor(self, op: object, declared: TensorType) -> torch.Tensor | None:
@@ -192,7 +210,8 @@ class ConstructionCheck:
             ) from None
 
     def _broken(self, rule: Formula, values: Mapping[str, object], present: Mapping[str, bool]) -> ParameterError:
-        found = Words(self.signature, values, present, frozenset(self.parameters)).of(rule.tree, rule.text)
+        words = Words(Origins(self.signature, values, present, frozenset(self.parameters)))
+        found = words.of(rule.tree, rule.text)
         return ParameterError(
             f"{self.op}: {found.subject}: expected {found.expected}, received {found.received}; "
             f"{found.mend or f'pass {found.subject} for which it holds'}"

@@ -46,6 +46,7 @@ PRIMITIVE_KINDS: Final[Mapping[str, FunctionKind]] = {
     "reduced": FunctionKind((_SHAPE, _AXES, _BOOL, LiteralKind(("full", "noop", "reject"))), _SHAPE),
     "valid_axes": FunctionKind((_AXES, _INT), _BOOL),
     "unique_axes": FunctionKind((_AXES, _INT), _BOOL),
+    "nonempty_axes": FunctionKind((_AXES, _SHAPE), _BOOL),
     "per_axis": FunctionKind((_AXES, _INT, _INT), _INT, {"fallback": _INT}),
     "ceil_div": FunctionKind((_INT, _INT), _INT),
     "len": FunctionKind((SequenceKind(_ANY),), _DIM),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tileops.manifest.checking import infer
 from tileops.manifest.expressions import Binary, Call, Expression, Slice, Spread, Subscript
+from tileops.manifest.families import matched
 from tileops.manifest.inference import Axes, Bind, BindDType, CheckDType, Compare, Compute, Require, Solve, expand
 from tileops.manifest.kinds import DimKind, DTypeKind, fits
 from tileops.manifest.scopes import facts_of, scope_of
@@ -233,11 +234,18 @@ class BranchWriter:
         self.known.append(index)
 
     def _require(self, tree: Expression, text: str, place: int) -> None:
-        present = {name: there for name, there in self.branch.present.items() if name in free_names(tree)}
         self._assign("_holds", self._emit(tree), tree, text)
-        lets = (self.signature.let[name].tree for name in free_names(tree) if name in self.signature.let)
+        written = self.signature.shape_rules[place].tree
         self._line("if not _holds:")
-        self._line(f"    raise _messages.rule({place}, {self._values(tree, *lets)}, {present!r})")
+        self._line(f"    raise _messages.rule({place}, {self._behind(written)}, {dict(self.branch.present)!r})")
+
+    def _behind(self, tree: Expression) -> str:
+        """Return source of the known names that a rule, the lets in it and the cases of families read."""
+        trees: list[Expression | Spread] = [tree, *matched(self.signature)]
+        for part in trees:
+            lets = [self.signature.let[name].tree for name in free_names(part) if name in self.signature.let]
+            trees += [let for let in lets if let not in trees]
+        return self._values(*trees)
 
     def _combinations(self) -> None:
         rows = self.signature.dtype_combos

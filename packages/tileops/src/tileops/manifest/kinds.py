@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import difflib
 import functools
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -264,7 +266,19 @@ def _kind(node: ast.expr, text: str) -> Kind:  # noqa: PLR0911 - one case for ea
             return DTypeKind((name,))
         case ast.Name(id=name) if name[:1].isupper():
             return SumKind(name)
-    raise ExpressionError(f"{ast.unparse(node)!r} in {text!r} is not a type")
+    word = ast.unparse(node)
+    raise ExpressionError(f"{word!r} in {text!r} is not a type{meant(word, (*_ATOMS, *DTYPE_NAMES, 'bool', 'None'))}")
+
+
+_OTHER_NAMES: Final = {"half": "float16", "float": "float32", "double": "float64", "int": "int32", "long": "int64"}
+"""Other names that torch has for dtypes."""
+
+
+def meant(word: str, known: Iterable[str]) -> str:
+    """Return a mend that names the known word nearest to one that is not, empty where none is near."""
+    names = sorted(known)
+    near = [_OTHER_NAMES[word]] if word in _OTHER_NAMES else difflib.get_close_matches(word, names, n=1)
+    return f"; did you mean {near[0]!r}?" if near and near[0] in names else ""
 
 
 def _alternatives(kind: Kind) -> list[object]:
@@ -303,7 +317,8 @@ def _dtype_names(node: ast.expr, text: str) -> tuple[str, ...]:
             return names
         case ast.Name(id=name) if name in DTYPE_NAMES:
             return (name,)
-    raise ExpressionError(f"{ast.unparse(node)!r} in {text!r} is not a dtype")
+    word = ast.unparse(node)
+    raise ExpressionError(f"{word!r} in {text!r} is not a dtype{meant(word, DTYPE_NAMES)}")
 
 
 def fits(kind: Kind, wanted: Kind) -> bool:  # noqa: PLR0911

@@ -19,7 +19,8 @@ from tileops.errors import (
     RuleError,
     ShapeError,
 )
-from tileops.manifest.expressions import Call, Expression, Name, ShapeItem, Spread
+from tileops.manifest.expressions import Call, Expression, Name, ShapeItem, Spread, parse_expression
+from tileops.manifest.origins import Origins
 from tileops.manifest.primitives import show_dtype, show_shape
 from tileops.manifest.source import evaluate
 from tileops.manifest.spelling import spell
@@ -58,12 +59,10 @@ class Messages:
                 continue
             wanted = bool(evaluate(tensor.optional.tree, settled, passed))
             if wanted != passed[tensor.name]:
-                expected, mend = ("a Tensor", "pass it") if wanted else ("None", "leave it out")
+                expected, mend = ("a Tensor", f"pass {tensor.name}") if wanted else ("None", f"leave {tensor.name} out")
+                why = self._words(settled, passed).condition(tensor.optional.tree)
                 received = "a Tensor" if passed[tensor.name] else "None"
-                return ArgumentError(
-                    f"{self.op}: {tensor.name}: expected {expected}, received {received}; "
-                    f"it is required exactly when {tensor.optional.text}: {mend}"
-                )
+                return ArgumentError(f"{self.op}: {tensor.name}: expected {expected}{why}, received {received}; {mend}")
         for rule in self.signature.shape_rules:
             try:
                 if evaluate(rule.tree, settled, passed) is False:
@@ -91,11 +90,31 @@ class Messages:
     ) -> DTypeError:
         """Return the error for a dtype that differs from what other tensors or parameters settle."""
         wanted = show_dtype(expected)
-        reason = "" if written == wanted else f" ({written})"
+        reason = "" if written == wanted else self._settled_by(name, written)
         return DTypeError(
             f"{self.op}: {name}: expected dtype {wanted}{reason}, received {show_dtype(received)}; "
             + self._converted(name, f"torch.{wanted}", writes)
         )
+
+    def _settled_by(self, name: str, written: str) -> str:
+        """Return what settles a dtype: another tensor, a parameter, or an expression of both as it is written."""
+        match parse_expression(written):
+            case Name(index):
+                found = self._holder(index, name)
+            case Call("coalesce_dtype", (Name(parameter), Name(index))):
+                holder = self._holder(index, name)
+                found = holder and f"{parameter} says, or else {holder}"
+            case _:
+                found = ""
+        return f", as {found}" if found else f" ({written})"
+
+    def _holder(self, index: str, apart: str) -> str:
+        if any(found.name == index and found.tensor is None for found in self.signature.parameters):
+            return f"{index} says"
+        constructed = [found.tensor for found in self.signature.parameters if found.tensor is not None]
+        tensors = sorted((*self.signature.inputs, *constructed), key=lambda tensor: tensor.is_optional)
+        names = [tensor.name for tensor in tensors if tensor.dtype.tree == Name(index) and tensor.name != apart]
+        return f"{names[0]} has" if names else ""
 
     def _converted(self, name: str, dtype: str, writes: bool) -> str:
         if writes:
@@ -186,11 +205,14 @@ class Messages:
                 count = evaluate(rank, values, present)
                 if isinstance(count, int) and name in values:
                     return self._axes(function, name, values[name], max(count, 1))
-        found = Words(self.signature, values, present, self._names).of(rule.tree, rule.text)
+        found = self._words(values, present).of(rule.tree, rule.text)
         return RuleError(
             f"{self.op}: {found.subject}: expected {found.expected}, received {found.received}; "
             f"{found.mend or 'change what it reads so that it holds'}"
         )
+
+    def _words(self, values: Mapping[str, object], present: Mapping[str, bool]) -> Words:
+        return Words(Origins(self.signature, values, present, self._names))
 
     def _axes(self, function: str, name: str, axes: object, room: int) -> RuleError:
         if function == "valid_axes":

@@ -102,6 +102,12 @@ def unique_axes(axes: Axes, rank: int) -> bool:
     return len(set(given)) == len(given)
 
 
+def nonempty_axes(axes: Axes, shape: Sequence[int]) -> bool:
+    """Return whether each of these axes of a shape has elements; None and an empty list are all axes."""
+    every = axes is None or (not isinstance(axes, int) and not axes)
+    return not shape or all(shape[axis] >= 1 for axis in _listed(None if every else axes, len(shape)))
+
+
 def per_axis(value: int | Sequence[int] | None, place: int, count: int, *, fallback: int | None = None) -> int:
     """Return the value for one axis of `count`: its own of a sequence, the one for all, or the fallback for None."""
     if value is None:
@@ -273,6 +279,7 @@ PRIMITIVES: Final[Mapping[str, Callable[..., object]]] = {
     "reduced": reduced,
     "valid_axes": valid_axes,
     "unique_axes": unique_axes,
+    "nonempty_axes": nonempty_axes,
     "per_axis": per_axis,
     "ceil_div": ceil_div,
     "len": length,

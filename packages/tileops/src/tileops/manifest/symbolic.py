@@ -29,6 +29,7 @@ _NUMBERS_ONLY: Final[Mapping[str, tuple[int, ...]]] = {
     "reduced": (1, 2),
     "valid_axes": (0, 1),
     "unique_axes": (0, 1),
+    "nonempty_axes": (0,),
     "per_axis": (1, 2),
 }
 """The places of the arguments that a function needs as numbers."""

@@ -13,7 +13,7 @@ from tileops.errors import ExpressionError, ManifestError
 from tileops.manifest.branches import Branch, prune
 from tileops.manifest.expressions import Call, Expression, Name, Spread
 from tileops.manifest.generators import GENERATORS
-from tileops.manifest.kinds import DTypeKind
+from tileops.manifest.kinds import DTypeKind, meant
 from tileops.manifest.predicates import PREDICATES
 from tileops.manifest.primitives import DTYPES
 from tileops.manifest.rowsolving import Solving, TensorCase
@@ -110,7 +110,7 @@ def case_id(signature: Signature, row: WorkloadRow, dtypes: Mapping[str, str]) -
 def dtype_named(name: str, text: str) -> torch.dtype:
     """Return the dtype of a name. Raises ExpressionError for any other word."""
     if text not in DTYPES:
-        raise ExpressionError(f"{name}: {text!r} is not a dtype")
+        raise ExpressionError(f"{name}: {text!r} is not a dtype{meant(text, DTYPES)}")
     return DTYPES[text]
 
 

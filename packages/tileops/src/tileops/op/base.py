@@ -13,7 +13,7 @@ from typing_extensions import deprecated
 
 from tileops.backend.discovery import Discovery
 from tileops.backend.process import PROCESS
-from tileops.errors import NoCallError, ParameterError
+from tileops.errors import NoCallError, ParameterError, TracedConstructionError
 from tileops.manifest import registry
 from tileops.manifest.model import OpEntry
 from tileops.manifest.plan import SignaturePlan, build_plan
@@ -102,7 +102,11 @@ class Op:
     def __init__(self, *, target: str | None = None) -> None:
         if not hasattr(type(self), "_plan"):
             raise _without_entry(type(self))
+        if torch.compiler.is_dynamo_compiling():
+            raise _while_tracing(type(self).__name__)
         backends = self._backends.load()  # 1: before any tracing
+        if target is not None:
+            backends.require_target(type(self).__name__, target)
         values = self._plan.check_construction(self)  # 2: parameters
         for name, value in values.parameters.items():
             setattr(self, name, value)
@@ -288,6 +292,13 @@ class Op:
                 f"received {interface!r}; name an interface that the op class declares in interfaces"
             )
         return table
+
+
+def _while_tracing(owner: str) -> TracedConstructionError:
+    return TracedConstructionError(
+        f"{owner}: construction: expected outside of compiled code, received while it is traced; construct the op "
+        "once, before compiling, and call it inside"
+    )
 
 
 def _rebuild(cls: type[Op], target: str | None) -> Op:
