@@ -31,8 +31,8 @@ def fold_rows(fold, gives, mean, source, parts, target, vector, lanes, rows, unr
             pivots = T.alloc_local((1,), "float32")
             state = T.alloc_local((steps.size(1),), "float32")
             spare = T.alloc_local((steps.size(1),), "float32")
-            first_shared = T.alloc_shared((rows, 2 * warps_of(lanes)), "float32")
-            second_shared = T.alloc_shared((rows, 2 * warps_of(lanes)), "float32")
+            first_shared = T.alloc_shared((rows, warps_of(lanes)), "float32")
+            second_shared = T.alloc_shared((rows, warps_of(lanes)), "float32")
             pivots[0] = T.float32(0)
             if fold == "moments" and row < outer:
                 pivots[0] = T.cast(X[0, row, 0, 0], "float32")
@@ -41,7 +41,9 @@ def fold_rows(fold, gives, mean, source, parts, target, vector, lanes, rows, unr
                 first = c * (lanes * unroll) + lane
                 read_parts(x, X, parts, unroll, vector, (row, ()), first, lanes, vectors, row < outer)
                 steps.add(state, spare, x, pivots, parts, 1, unroll, vector, first, lanes, vectors, row < outer)
-            steps.over_lanes(state, spare, (first_shared, second_shared), slot, lane, lanes)
+            steps.over_lanes(
+                state, spare, (first_shared, second_shared), slot, lane, lanes, T.cast(vectors * vector, "float32")
+            )
             if row < outer and lane == 0:
                 Y[0, row] = T.cast(given(gives, state, pivots, 1, 0, divisor)[0], target)
                 if gives == "partial":
