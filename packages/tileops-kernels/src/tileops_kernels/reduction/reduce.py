@@ -129,6 +129,11 @@ def plane_settings(planes: tuple[int, int, int], dtype: torch.dtype, sm_count: i
     return settings
 
 
+def plenty_of(sm_count: int) -> int:
+    """Rows that a block each takes in less time than parts and a second launch, as long as they are not very long."""
+    return -(-sm_count // 16)
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One pass: the dtypes of its elements, what they are rounded to first, and of its results.
@@ -206,7 +211,14 @@ class ReduceKernel(_PassesKernel):
 
     def __init__(self, call: ReduceCall) -> None:
         super().__init__(call)
-        self._spread = Spread(slices=4 * call.sm_count, columns=32 * call.sm_count, part=4096, width=256, dealing=True)
+        self._spread = Spread(
+            slices=4 * call.sm_count,
+            columns=32 * call.sm_count,
+            part=4096,
+            width=256,
+            dealing=True,
+            plenty=plenty_of(call.sm_count),
+        )
         self._loaded: Loaded[tuple[Step, Settings], cuda.CUDAFunction] = Loaded(
             lambda key: cuda.load_for(self, self.program(*key))
         )
