@@ -211,6 +211,8 @@ class ReduceKernel(_PassesKernel):
 
     def __init__(self, call: ReduceCall) -> None:
         super().__init__(call)
+        if call.dtype is torch.bool and call.operation == "sum" and call.of == "value":
+            self.first = replace(self.first, of="nonzero")  # which blocks count in 32 bits
         self._spread = Spread(
             slices=4 * call.sm_count,
             columns=32 * call.sm_count,
