@@ -220,8 +220,10 @@ def test_one_launch_where_it_suffices(
 ) -> None:
     """A block for each channel of axes on both sides, and for each of enough rows; else passes."""
     launches = Launches(monkeypatch)
-    VarMeanKernel(cuda_call(torch.float32)).forward(torch.ones(shape), axes, 1)
+    kernel = VarMeanKernel(cuda_call(torch.float32))
+    kernel.forward(torch.ones(shape), axes, 1)
     assert [program.builder for program in launches.programs] == builders
+    assert set(launches.programs) <= set(kernel.programs())
 
 
 def test_no_elements_launch_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

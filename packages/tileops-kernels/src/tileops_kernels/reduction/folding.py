@@ -20,6 +20,7 @@ from tileops_kernels.memory import ACCESS_BYTES
 from tileops_kernels.reduction.launches import WIDEST, ColumnSettings, packed_view, vector_width
 from tileops_kernels.reduction.passes import Pass, Spread, passes, planes_of
 from tileops_kernels.reduction.reduce import (
+    LONGEST_LANES,
     ROWS,
     PlaneSettings,
     RowSettings,
@@ -139,8 +140,9 @@ class CUDAFolds(FoldKernel[CallT]):
         found: list[Program] = []
         for step in self.steps():
             for vector in (min(WIDEST, ACCESS_BYTES // getattr(torch, step.source).itemsize), 1):
-                lengths = [longest or 1025 for longest, *_ in ROWS]
+                lengths = [*(longest for longest, *_ in ROWS), ROWS[-1][0] + 1]
                 found += (self.program(step, row_settings(3, length * vector, vector, 1)) for length in lengths)
+                found.append(self.program(step, settings_of(Pass(1, LONGEST_LANES * 8 * vector, 1), vector, 1)))
                 found += (self.program(step, column_settings(count, 16, vector, 1)) for count in (1, 3, 64, 512))
                 if step == self.whole:
                     found.append(self.program(step, PlaneSettings(vector=vector)))

@@ -78,6 +78,9 @@ TURNS = 4
 ROWS = ((2, 1, 128, 2), (32, 4, 32, 8), (256, 32, 4, 8), (512, 64, 2, 8), (1024, 256, 1, 4))
 """Vectors that a row has at most, lanes, rows of a block and accesses at a time, of each program but the last."""
 
+LONGEST_LANES = 512
+"""Lanes of rows that are longer."""
+
 
 def row_settings(
     outer: int, reduced: int, vector: int, sm_count: int, table: Sequence[tuple[int, int, int, int]] = ROWS
@@ -88,7 +91,7 @@ def row_settings(
     for longest, lanes, rows, unroll in table:
         if vectors <= longest and not (few and lanes < table[-1][1]):
             return RowSettings(vector=vector, lanes=lanes, rows=rows, unroll=unroll)
-    return RowSettings(vector=vector, lanes=512, rows=1, unroll=4)
+    return RowSettings(vector=vector, lanes=LONGEST_LANES, rows=1, unroll=4)
 
 
 def column_settings(vectors: int, reduced: int, vector: int, sm_count: int) -> ColumnSettings:
@@ -106,9 +109,16 @@ def column_settings(vectors: int, reduced: int, vector: int, sm_count: int) -> C
 
 
 def settings_of(each: Pass, vector: int, sm_count: int) -> Settings:
-    """The launch settings of one pass whose elements are read `vector` at a time."""
+    """The launch settings of one pass whose elements are read `vector` at a time.
+
+    Where no multiprocessor has a second row, a thread has registers for more accesses at a time, and so fewer turns.
+    """
     if each.inner == 1:
-        return row_settings(each.outer * each.parts, each.reduced // each.parts, vector, sm_count)
+        rows, reduced = each.outer * each.parts, each.reduced // each.parts
+        settings = row_settings(rows, reduced, vector, sm_count)
+        turn = settings.lanes * settings.unroll
+        alone = settings.lanes == LONGEST_LANES and rows <= sm_count and reduced // vector > turn
+        return replace(settings, unroll=2 * settings.unroll) if alone else settings
     vectors = each.outer * each.inner // vector
     return column_settings(vectors * each.parts, each.reduced // each.parts, vector, sm_count)
 
@@ -233,6 +243,7 @@ class ReduceKernel(_PassesKernel):
             for vector in dict.fromkeys((widest, 1)):
                 lengths = [*(longest for longest, *_ in ROWS), ROWS[-1][0] + 1]
                 found += (self.program(step, row_settings(3, length * vector, vector, 1)) for length in lengths)
+                found.append(self.program(step, settings_of(Pass(1, LONGEST_LANES * 8 * vector, 1), vector, 1)))
                 found += (self.program(step, column_settings(count, 16, vector, 1)) for count in (1, 3, 64, 512))
                 if step == self.first and self.call.dtype not in COMPLEXES:
                     found.append(self.program(step, PlaneSettings(vector=vector)))
