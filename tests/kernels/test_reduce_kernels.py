@@ -149,6 +149,15 @@ def test_settings_are_those_of_a_part() -> None:
     assert settings_of(Pass(1, 1 << 16, 256, parts=33), 8, 132) == column_settings(32 * 33, 1 << 16, 8, 132)
 
 
+def test_rows_alone_on_a_multiprocessor_are_read_in_fewer_turns() -> None:
+    """Twice the accesses at a time where rows of more than one turn are no more than multiprocessors."""
+    more = RowSettings(vector=8, lanes=512, rows=1, unroll=8)
+    assert settings_of(Pass(132, 32768, 1), 8, 132) == more
+    assert settings_of(Pass(64, 1 << 17, 1, parts=2), 8, 132) == more
+    for rows, reduced in ((133, 32768), (132, 16384), (132, 8192)):
+        assert settings_of(Pass(rows, reduced, 1), 8, 132) == row_settings(rows, reduced, 8, 132)
+
+
 def test_vector_width() -> None:
     """An access is 16 bytes where that divides the length."""
     for dtype, expected in ((torch.float32, 4), (torch.float16, 8), (torch.int8, 16), (torch.int64, 2)):

@@ -14,7 +14,9 @@ from tileops_kernels.reduction.passes import Pass, Spread, passes
 
 TOGETHER = Spread(slices=1, columns=None, part=1 << 40, width=1)
 """A device that spreads nothing."""
-HOPPER = Spread(slices=16 * 132, columns=32 * 132, part=4096, width=256, dealing=True)
+HOPPER = Spread(slices=16 * 132, columns=32 * 132, part=4096, width=256, dealing=True, plenty=33)
+EQUAL_PARTS = Spread(slices=4 * 132, columns=16 * 132, part=4096, width=256, plenty=9)
+"""A device whose programs take parts that are slices of their own."""
 TWO_THREADS = Spread(slices=2, columns=None, part=16384, width=256)
 
 
@@ -51,6 +53,8 @@ def test_runs_of_axes(shape: tuple[int, ...], axes: tuple[int, ...], expected: l
         ((65536, 512), (0,), HOPPER, [Pass(1, 65536, 512, parts=8), Pass(1, 8, 512)]),
         ((4096, 2), (0,), HOPPER, [Pass(1, 32, 256), Pass(1, 128, 2)]),
         ((100_003,), (0,), HOPPER, [Pass(1, 100_003, 1, parts=24), Pass(1, 24, 1)]),
+        ((9, 32768), (1,), EQUAL_PARTS, [Pass(9, 32768, 1)]),
+        ((8, 32768), (1,), EQUAL_PARTS, [Pass(64, 4096, 1), Pass(8, 8, 1)]),
         ((2048, 4096), (1,), TWO_THREADS, [Pass(2048, 4096, 1)]),
         ((2048, 4096), (0,), TWO_THREADS, [Pass(2, 1024, 4096), Pass(1, 2, 4096)]),
         ((1 << 20,), (0,), TWO_THREADS, [Pass(2, 1 << 19, 1), Pass(1, 2, 1)]),

@@ -24,7 +24,7 @@ from tileops_kernels.reduction import (
     variance_kernels,
 )
 from tileops_kernels.reduction.folding import FoldStep
-from tileops_kernels.reduction.reduce import column_settings, row_settings
+from tileops_kernels.reduction.reduce import PlaneSettings, Settings, column_settings, row_settings
 from tileops_kernels.reduction.variance import VarianceCPUKernel, VarianceKernel, VarMeanCPUKernel, VarMeanKernel
 
 HOPPER = DeviceFacts(arch=90, sm_count=132, smem_budget=232448)
@@ -144,12 +144,12 @@ class Launches:
         assert arch == 90
         assert owner.startswith("VarMeanKernel for VarianceCall(")
         self.programs.append(program)
-        axes = (1, 2) if program.builder == "fold_rows" else (1,)
+        axes = {"fold_rows": (1, 2), "fold_columns": (1,), "fold_planes": (0, 2, 3)}[program.builder]
 
         def run(x: Tensor, y: Tensor, *others: Tensor | float) -> None:
             *means, divisor = others
             self.given.append((x, y, *(tensor for tensor in means if isinstance(tensor, Tensor))))
-            values = x.double()
+            values = x.double()[None] if program.builder == "fold_planes" else x.double()
             within = values[2] if len(values) == 3 else torch.zeros_like(values[0])
             values = values[0] + values[1] if len(values) == 3 else values[0]
             mean = values.mean(axes, keepdim=True)
@@ -171,6 +171,8 @@ class Launches:
         ((6, 63), (1,)),
         ((6, 63), (0,)),
         ((2, 33, 64), (0, 2)),
+        ((2, 33, 63), (0, 2)),
+        ((2, 33, 16), (0, 2)),
         ((8, 4, 5, 3), (0, 2)),
         ((4, 32768), (1,)),
         ((4096, 2), (0,)),
@@ -196,11 +198,31 @@ def test_launches_get_packed_views_and_divisors(
     assert [tensor.data_ptr() for tensor in launches.given[-1][1:]] == [variance.data_ptr(), mean.data_ptr()]
     for program, (source, *_) in zip(launches.programs, launches.given, strict=False):
         assert dict(program.arguments)["vector"] == source.shape[-1]
-        assert dict(program.arguments)["parts"] == source.shape[0]
+        assert dict(program.arguments)["parts"] in (1, source.shape[0])
     for tensors in launches.given:
         for tensor in tensors:
             assert tensor.stride() == torch.empty(tensor.shape, device="meta").stride()
         assert tensors[0].shape[-1] == 1 or tensors[0].data_ptr() % 16 == 0
+    assert set(launches.programs) <= set(kernel.programs())
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes", "builders"),
+    [
+        ((2, 3, 64), (0, 2), ["fold_planes"]),
+        ((2, 3, 16), (0, 2), ["fold_rows", "fold_columns"]),
+        ((9, 32768), (1,), ["fold_rows"]),
+        ((8, 32768), (1,), ["fold_rows", "fold_rows"]),
+    ],
+)
+def test_one_launch_where_it_suffices(
+    shape: tuple[int, ...], axes: tuple[int, ...], builders: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A block for each channel of axes on both sides, and for each of enough rows; else passes."""
+    launches = Launches(monkeypatch)
+    kernel = VarMeanKernel(cuda_call(torch.float32))
+    kernel.forward(torch.ones(shape), axes, 1)
+    assert [program.builder for program in launches.programs] == builders
     assert set(launches.programs) <= set(kernel.programs())
 
 
@@ -218,12 +240,17 @@ def test_no_elements_launch_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.which("nvcc") is None,
     reason="no nvcc on PATH: install a CUDA toolkit, or pip install tileops-kernels[cuda]",
 )
-@pytest.mark.parametrize("rows", [True, False], ids=["rows", "columns"])
-def test_offsets_are_wide_and_accesses_whole(rows: bool) -> None:
+@pytest.mark.parametrize("kind", ["rows", "columns", "planes"])
+def test_offsets_are_wide_and_accesses_whole(kind: str) -> None:
     """Offsets are computed in 64 bits and elements read 16 bytes at a time, those of partial results too."""
     kernel = VarMeanKernel(cuda_call())
     for step, vector in ((kernel.whole, 8), (kernel.later, 4)):
-        settings = row_settings(2048, 4096, vector, 132) if rows else column_settings(512, 2048, vector, 132)
-        text = cuda.cross_compile(kernel.program(step, settings), arch=90)
+        every: dict[str, Settings] = {
+            "rows": row_settings(2048, 4096, vector, 132),
+            "columns": column_settings(512, 2048, vector, 132),
+            "planes": PlaneSettings(vector=8),
+        }
+        whole = kernel.whole if kind == "planes" else step  # the one pass of a channel
+        text = cuda.cross_compile(kernel.program(whole, every[kind]), arch=90)
         assert re.search(r"tileops_read_once\(\(&\(x\[.*&\(X\[.*\(int64_t\)blockIdx\.x", text)
         assert "int blockIdx" not in text

@@ -13,8 +13,7 @@ from typing import Any
 import tilelang.language as T  # noqa: N812
 
 from tileops_kernels.macros.combining import HIGHEST, LOWEST, power
-from tileops_kernels.macros.cuda_moments import moments_over_lanes
-from tileops_kernels.macros.cuda_rows import combine_over_lanes, fills_access, read_once
+from tileops_kernels.macros.cuda_rows import add_over_lanes, combine_over_lanes, fills_access, read_once
 
 
 def difference(x, pivots, parts, slots, k, v):
@@ -81,10 +80,10 @@ def add_exponentials(state, spare, x, _pivots, _parts, slots, unroll, vector, fi
 
 
 @T.macro
-def exponentials_over_lanes(state, spare, shared, slot, lane, lanes):
+def exponentials_over_lanes(state, spare, shared, slot, lane, lanes, _count):
     """`state`, of one slot, = that of all `lanes` threads of a row together, in each of them.
 
-    `shared` is two times what combine_over_lanes needs for a count of two.
+    `shared` is two times what combine_over_lanes needs.
     """
     spare[0] = state[0]
     combine_over_lanes("max", state, shared[0], slot, lane, lanes)
@@ -123,7 +122,16 @@ def merge_differences(state, other, slots):
 
 @T.macro
 def add_differences(state, spare, x, pivots, parts, slots, unroll, vector, first, step, limit, present):
-    """Add the elements that read_parts has read."""
+    """Add the elements that read_parts has read; those of half precision, which lose no digits so, in fewer steps."""
+    if parts == 1 and str(x.dtype) != "float32":
+        add_lean_differences(state, spare, x, pivots, slots, unroll, vector, first, step, limit, present)
+    else:
+        add_exact_differences(state, spare, x, pivots, parts, slots, unroll, vector, first, step, limit, present)
+
+
+@T.macro
+def add_exact_differences(state, spare, x, pivots, parts, slots, unroll, vector, first, step, limit, present):
+    """As add_differences, by differences from their mean."""
     clear_moments_of(spare, slots)
     for k in T.unroll(unroll):
         if present and first + k * step < limit:
@@ -145,10 +153,52 @@ def add_differences(state, spare, x, pivots, parts, slots, unroll, vector, first
 
 
 @T.macro
-def differences_over_lanes(state, spare, shared, slot, lane, lanes):
-    """`state`, of one slot, = that of all `lanes` threads of a row together, in each of them."""
-    moments_over_lanes(state, spare, shared[0], shared[1], slot, lane, lanes)
-    state[1] += spare[1]
+def add_lean_differences(state, spare, x, pivots, slots, unroll, vector, first, step, limit, present):
+    """As add_differences, by differences from each slot's first element, so that each element is converted once.
+
+    That element being one of the `count` whose squares are wanted, what is subtracted from their sum is at most `count`
+    times what is left: at most so many more digits are lost. Where squares are infinite, so is what is left.
+    """
+    own = T.alloc_local((slots,), "float32")
+    clear_moments_of(spare, slots)
+    for s in T.unroll(slots):
+        own[s] = T.cast(x[0, 0, s], "float32")
+    for k in T.unroll(unroll):
+        if present and first + k * step < limit:
+            spare[0] += T.float32(vector // slots)
+            for v in T.unroll(vector):
+                between = T.cast(x[0, k, v], "float32") - own[v % slots]
+                spare[1 + v % slots] += between
+                spare[1 + slots + v % slots] += between * between
+    if spare[0] > T.float32(0):
+        inverse = T.float32(1) / spare[0]
+        for s in T.unroll(slots):
+            between = spare[1 + s] * inverse
+            squares = spare[1 + slots + s]
+            rest = squares - spare[1 + s] * between
+            spare[1 + slots + s] = T.if_then_else(
+                squares == T.infinity("float32"), squares, T.if_then_else(rest < T.float32(0), T.float32(0), rest)
+            )
+            spare[1 + s] = own[s] - pivots[s] + between
+        merge_differences(state, spare, slots)
+
+
+@T.macro
+def differences_over_lanes(state, spare, shared, slot, lane, lanes, count):
+    """`state`, of one slot, = that of all `lanes` threads of a row together, in each of them.
+
+    They have seen `count` elements. What rounding takes from their mean is small against the deviation of the pivot,
+    which is an element, and so against the sum of all.
+    """
+    spare[0] = state[0] * state[1]
+    add_over_lanes(spare, shared[0], slot, lane, lanes)
+    mean = spare[0] / count
+    between = state[1] - mean
+    spare[0] = state[2] + state[0] * between * between
+    add_over_lanes(spare, shared[1], slot, lane, lanes)
+    state[0] = count
+    state[1] = mean
+    state[2] = spare[0]
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,11 @@ import tilelang.language as T  # noqa: N812
 from tileops_kernels.macros.cuda_rows import read_once
 
 
+def plane_offset(X, entry, channel, place):
+    """The elements before the vector at `place` of a plane."""
+    return ((T.cast(entry, "int64") * X.shape[1] + channel) * X.shape[2] + place) * X.shape[3]
+
+
 @T.macro
 def read_plane(x, unroll, vector, X, entry, channel, first, lanes, length, present, once=False):
     """x[k, :] = vector first + k * lanes of a plane, where it has that many and the batch that entry (`present`).
@@ -19,22 +24,26 @@ def read_plane(x, unroll, vector, X, entry, channel, first, lanes, length, prese
     for k in T.unroll(unroll):
         if present and first + k * lanes < length:
             if once:
-                place = ((entry * X.shape[1] + channel) * length + first + k * lanes) * vector
-                read_once(x, k * vector, X, place)
+                read_once(x, k * vector, X, plane_offset(X, entry, channel, first + k * lanes))
             else:
                 for v in T.vectorized(vector):
                     x[k, v] = X[entry, channel, first + k * lanes, v]
 
 
 @T.macro
-def read_channel(x, unroll, vector, X, channel, first, threads, length, count):
-    """x[k, :] = vector first + k * threads of a channel that has `count` in planes of `length`; all int32."""
+def read_channel(x, unroll, vector, X, channel, first, threads, length, count, once=False, before=()):
+    """x[*before, k, :] = vector first + k * threads of a channel that has `count` in planes of `length`; all int32.
+
+    A vector that is read `once` takes 16 bytes, and x then holds nothing before the vectors.
+    """
     for k in T.unroll(unroll):
         if first + k * threads < count:
-            for v in T.vectorized(vector):
-                x[k, v] = X[
-                    T.truncdiv(first + k * threads, length), channel, T.truncmod(first + k * threads, length), v
-                ]
+            entry, place = T.truncdiv(first + k * threads, length), T.truncmod(first + k * threads, length)
+            if once:
+                read_once(x, k * vector, X, plane_offset(X, entry, channel, place))
+            else:
+                for v in T.vectorized(vector):
+                    x[(*before, k, v)] = X[entry, channel, place, v]
 
 
 @T.macro

@@ -7,6 +7,9 @@ from tileops_kernels.macros.combining import combine, identity, precedes
 
 WARP = 32
 
+WARP_REDUCTIONS = {"sum": "__reduce_add_sync", "amax": "__reduce_max_sync", "amin": "__reduce_min_sync"}
+"""CUDA's functions that combine the int32 values of a warp by one instruction."""
+
 
 def warps_of(lanes):
     """Warps among the `lanes` threads of a row, at least 1: the partial sums that a row needs in shared memory."""
@@ -20,8 +23,11 @@ def combine_over_lanes(operation, total, partial, slot, lane, lanes, count=1):
     `lanes` is a power of two below 32, or a multiple of 32. `partial` is shared, (rows in the block, count *
     warps_of(lanes)), and used by one such step of a program; every thread of the block must arrive here.
     """
+    at_once = total.dtype == "int32" and lanes >= WARP and operation in WARP_REDUCTIONS
     for i in T.unroll(count):
-        for step in T.unroll(min(lanes, WARP).bit_length() - 1):
+        if at_once:
+            total[i] = T.call_extern("int32", WARP_REDUCTIONS[operation], T.uint32(0xFFFFFFFF), total[i])
+        for step in T.unroll(0 if at_once else min(lanes, WARP).bit_length() - 1):
             if operation in ("amax", "amin"):
                 other = T.alloc_var(total.dtype)  # combine reads it more than once, and every lane must shuffle
                 other = T.shfl_xor(total[i], 1 << step)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import ClassVar, Literal, TypeAlias
 
@@ -17,12 +17,30 @@ from tileops_kernels.build.program import Program
 from tileops_kernels.interface import CallT
 from tileops_kernels.kernel import Kernel
 from tileops_kernels.memory import ACCESS_BYTES
-from tileops_kernels.reduction.launches import WIDEST, packed_view, vector_width
-from tileops_kernels.reduction.passes import Pass, Spread, passes
-from tileops_kernels.reduction.reduce import ROWS, RowSettings, Settings, column_settings, row_settings, settings_of
+from tileops_kernels.reduction.launches import WIDEST, ColumnSettings, packed_view, vector_width
+from tileops_kernels.reduction.passes import Pass, Spread, passes, planes_of
+from tileops_kernels.reduction.reduce import (
+    LONGEST_LANES,
+    ROWS,
+    PlaneSettings,
+    RowSettings,
+    Settings,
+    column_settings,
+    plane_settings,
+    plenty_of,
+    row_settings,
+    settings_of,
+)
 
 Fold: TypeAlias = Literal["log_sum_exp", "moments"]
 Given: TypeAlias = Literal["total", "partial", "variance", "deviation"]
+
+BUILDERS: Mapping[type[Settings], str] = {
+    RowSettings: "fold_rows",
+    ColumnSettings: "fold_columns",
+    PlaneSettings: "fold_planes",
+}
+"""The builder that each kind of settings belongs to."""
 
 _CUDA_PROGRAMS = "tileops_kernels.reduction.programs.folds"
 _CPU_PROGRAMS = "tileops_kernels.reduction.programs.folds_cpu"
@@ -108,7 +126,13 @@ class CUDAFolds(FoldKernel[CallT]):
 
     def __init__(self, call: CallT) -> None:
         super().__init__(call)
-        self._spread = Spread(slices=4 * call.sm_count, columns=16 * call.sm_count, part=4096, width=256)
+        self._spread = Spread(
+            slices=4 * call.sm_count,
+            columns=16 * call.sm_count,
+            part=4096,
+            width=256,
+            plenty=plenty_of(call.sm_count),
+        )
         self._loaded: Loaded[tuple[FoldStep, Settings], cuda.CUDAFunction] = Loaded(
             lambda key: cuda.load_for(self, self.program(*key))
         )
@@ -118,15 +142,17 @@ class CUDAFolds(FoldKernel[CallT]):
         found: list[Program] = []
         for step in self.steps():
             for vector in (min(WIDEST, ACCESS_BYTES // getattr(torch, step.source).itemsize), 1):
-                lengths = [longest or 1025 for longest, *_ in ROWS]
+                lengths = [*(longest for longest, *_ in ROWS), ROWS[-1][0] + 1]
                 found += (self.program(step, row_settings(3, length * vector, vector, 1)) for length in lengths)
+                found.append(self.program(step, settings_of(Pass(1, LONGEST_LANES * 8 * vector, 1), vector, 1)))
                 found += (self.program(step, column_settings(count, 16, vector, 1)) for count in (1, 3, 64, 512))
+                if step == self.whole:
+                    found.append(self.program(step, PlaneSettings(vector=vector)))
         return tuple(found)
 
     def program(self, step: FoldStep, settings: Settings) -> Program:
         """The program of one pass."""
-        builder = "fold_rows" if isinstance(settings, RowSettings) else "fold_columns"
-        return Program.of(_CUDA_PROGRAMS, builder, fold=self.fold, **asdict(step), **asdict(settings))
+        return Program.of(_CUDA_PROGRAMS, BUILDERS[type(settings)], fold=self.fold, **asdict(step), **asdict(settings))
 
     def spread(self) -> Spread:
         """Four blocks of rows on each multiprocessor, or 16 columns; parts are equally long, as moments are merged."""
@@ -134,8 +160,19 @@ class CUDAFolds(FoldKernel[CallT]):
 
     def fold_axes(self, x: Tensor, axes: Sequence[int], results: Sequence[Tensor], divisor: float | None) -> None:
         """See `FoldKernel.fold_axes`; the current device is what it was."""
+        planes = planes_of(tuple(x.shape), tuple(axes))
+        settings = None if planes is None else plane_settings(planes, x.dtype, self.call.sm_count)
         with torch.cuda.device(x.device):
-            super().fold_axes(x, axes, results, divisor)
+            if planes is None or settings is None:
+                super().fold_axes(x, axes, results, divisor)
+                return
+            batch, channels, length = planes
+            source = x.view(torch.uint8) if x.dtype is torch.bool else x
+            view = packed_view(source, (batch, channels, length // settings.vector, settings.vector))
+            y, *mean = (tensor.view(channels) for tensor in results)
+            self._loaded[self.whole, settings](
+                view, y.view(1, channels), *mean, *(() if divisor is None else (divisor,))
+            )
 
     def run(
         self, each: Pass, step: FoldStep, source: Tensor, results: Sequence[Tensor], divisor: Sequence[float]

@@ -12,9 +12,6 @@ SHORT = 16
 FEW = 4
 """Parts of a spread's length whose elements are few enough to be reduced in one pass."""
 
-PLENTY = 64
-"""A share of a spread's slices that is plenty: their parts are not worth a second pass until they are far longer."""
-
 
 @dataclass(frozen=True, slots=True)
 class Pass:
@@ -33,7 +30,8 @@ class Spread:
     A pass is split until it has `slices` outer slices, or `columns` results where columns of a slice are spread too
     (None where they stay together), but not into parts of fewer than `part` elements. Columns that together are
     narrower than `width` are laid side by side. Parts are slices of their own, equally long, unless the programs of the
-    device are `dealing` and give each slice several results.
+    device are `dealing` and give each slice several results. Rows that are `plenty` or more are not worth a second pass
+    until they are far longer than two parts.
     """
 
     slices: int
@@ -41,6 +39,7 @@ class Spread:
     part: int
     width: int
     dealing: bool = False
+    plenty: int | None = None
 
 
 @lru_cache(maxsize=4096)
@@ -99,7 +98,7 @@ def _split(whole: Pass, spread: Spread) -> tuple[Pass, ...]:
         wanted = aim // results
     else:
         wanted = -(-aim // results)
-    plenty = inner == 1 and spread.dealing and outer * PLENTY >= spread.slices
+    plenty = inner == 1 and spread.plenty is not None and outer >= spread.plenty
     wanted = min(wanted, reduced * inner // (spread.part * FEW * 2 if plenty else spread.part))
     if spread.dealing:
         parts = max(min(wanted, most), 1)

@@ -78,6 +78,9 @@ TURNS = 4
 ROWS = ((2, 1, 128, 2), (32, 4, 32, 8), (256, 32, 4, 8), (512, 64, 2, 8), (1024, 256, 1, 4))
 """Vectors that a row has at most, lanes, rows of a block and accesses at a time, of each program but the last."""
 
+LONGEST_LANES = 512
+"""Lanes of rows that are longer."""
+
 
 def row_settings(
     outer: int, reduced: int, vector: int, sm_count: int, table: Sequence[tuple[int, int, int, int]] = ROWS
@@ -88,7 +91,7 @@ def row_settings(
     for longest, lanes, rows, unroll in table:
         if vectors <= longest and not (few and lanes < table[-1][1]):
             return RowSettings(vector=vector, lanes=lanes, rows=rows, unroll=unroll)
-    return RowSettings(vector=vector, lanes=512, rows=1, unroll=4)
+    return RowSettings(vector=vector, lanes=LONGEST_LANES, rows=1, unroll=4)
 
 
 def column_settings(vectors: int, reduced: int, vector: int, sm_count: int) -> ColumnSettings:
@@ -106,9 +109,16 @@ def column_settings(vectors: int, reduced: int, vector: int, sm_count: int) -> C
 
 
 def settings_of(each: Pass, vector: int, sm_count: int) -> Settings:
-    """The launch settings of one pass whose elements are read `vector` at a time."""
+    """The launch settings of one pass whose elements are read `vector` at a time.
+
+    Where no multiprocessor has a second row, a thread has registers for more accesses at a time, and so fewer turns.
+    """
     if each.inner == 1:
-        return row_settings(each.outer * each.parts, each.reduced // each.parts, vector, sm_count)
+        rows, reduced = each.outer * each.parts, each.reduced // each.parts
+        settings = row_settings(rows, reduced, vector, sm_count)
+        turn = settings.lanes * settings.unroll
+        alone = settings.lanes == LONGEST_LANES and rows <= sm_count and reduced // vector > turn
+        return replace(settings, unroll=2 * settings.unroll) if alone else settings
     vectors = each.outer * each.inner // vector
     return column_settings(vectors * each.parts, each.reduced // each.parts, vector, sm_count)
 
@@ -127,6 +137,11 @@ def plane_settings(planes: tuple[int, int, int], dtype: torch.dtype, sm_count: i
     if length * dtype.itemsize < LINE_BYTES or turns > TURNS or (turns > 1 and channels < sm_count) or idle:
         return None
     return settings
+
+
+def plenty_of(sm_count: int) -> int:
+    """Rows that a block each takes in less time than parts and a second launch, as long as they are not very long."""
+    return -(-sm_count // 16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +222,16 @@ class ReduceKernel(_PassesKernel):
 
     def __init__(self, call: ReduceCall) -> None:
         super().__init__(call)
-        self._spread = Spread(slices=4 * call.sm_count, columns=32 * call.sm_count, part=4096, width=256, dealing=True)
+        if call.dtype is torch.bool and call.operation == "sum" and call.of == "value":
+            self.first = replace(self.first, of="nonzero")  # which blocks count in 32 bits
+        self._spread = Spread(
+            slices=4 * call.sm_count,
+            columns=32 * call.sm_count,
+            part=4096,
+            width=256,
+            dealing=True,
+            plenty=plenty_of(call.sm_count),
+        )
         self._loaded: Loaded[tuple[Step, Settings], cuda.CUDAFunction] = Loaded(
             lambda key: cuda.load_for(self, self.program(*key))
         )
@@ -220,6 +244,7 @@ class ReduceKernel(_PassesKernel):
             for vector in dict.fromkeys((widest, 1)):
                 lengths = [*(longest for longest, *_ in ROWS), ROWS[-1][0] + 1]
                 found += (self.program(step, row_settings(3, length * vector, vector, 1)) for length in lengths)
+                found.append(self.program(step, settings_of(Pass(1, LONGEST_LANES * 8 * vector, 1), vector, 1)))
                 found += (self.program(step, column_settings(count, 16, vector, 1)) for count in (1, 3, 64, 512))
                 if step == self.first and self.call.dtype not in COMPLEXES:
                     found.append(self.program(step, PlaneSettings(vector=vector)))

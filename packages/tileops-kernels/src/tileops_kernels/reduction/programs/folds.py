@@ -10,7 +10,8 @@ import tilelang.language as T  # noqa: N812
 
 from tileops_kernels.macros.combining import fold_program, planes_of
 from tileops_kernels.macros.cuda_folds import FOLDS, given, read_parts
-from tileops_kernels.macros.cuda_rows import READ_ONCE, warps_of
+from tileops_kernels.macros.cuda_planes import read_channel
+from tileops_kernels.macros.cuda_rows import READ_ONCE, fills_access, warps_of
 
 
 def fold_rows(fold, gives, mean, source, parts, target, vector, lanes, rows, unroll):
@@ -31,8 +32,8 @@ def fold_rows(fold, gives, mean, source, parts, target, vector, lanes, rows, unr
             pivots = T.alloc_local((1,), "float32")
             state = T.alloc_local((steps.size(1),), "float32")
             spare = T.alloc_local((steps.size(1),), "float32")
-            first_shared = T.alloc_shared((rows, 2 * warps_of(lanes)), "float32")
-            second_shared = T.alloc_shared((rows, 2 * warps_of(lanes)), "float32")
+            first_shared = T.alloc_shared((rows, warps_of(lanes)), "float32")
+            second_shared = T.alloc_shared((rows, warps_of(lanes)), "float32")
             pivots[0] = T.float32(0)
             if fold == "moments" and row < outer:
                 pivots[0] = T.cast(X[0, row, 0, 0], "float32")
@@ -41,7 +42,9 @@ def fold_rows(fold, gives, mean, source, parts, target, vector, lanes, rows, unr
                 first = c * (lanes * unroll) + lane
                 read_parts(x, X, parts, unroll, vector, (row, ()), first, lanes, vectors, row < outer)
                 steps.add(state, spare, x, pivots, parts, 1, unroll, vector, first, lanes, vectors, row < outer)
-            steps.over_lanes(state, spare, (first_shared, second_shared), slot, lane, lanes)
+            steps.over_lanes(
+                state, spare, (first_shared, second_shared), slot, lane, lanes, T.cast(vectors * vector, "float32")
+            )
             if row < outer and lane == 0:
                 Y[0, row] = T.cast(given(gives, state, pivots, 1, 0, divisor)[0], target)
                 if gives == "partial":
@@ -51,6 +54,48 @@ def fold_rows(fold, gives, mean, source, parts, target, vector, lanes, rows, unr
                     M[row] = T.cast(pivots[0] + state[1], target)
 
     shapes = (parts, outer, vectors, vector), (planes, outer), (outer,)
+    return fold_program(body, fold == "moments", mean, source, shapes[0], target, shapes[1], shapes[2])
+
+
+def fold_planes(fold, gives, mean, source, parts, target, vector, threads, unroll):  # noqa: ARG001 - as all builders here
+    """Each channel to its result: over the batch and along its planes; parameters X, Y (1, channels), M (channels,).
+
+    X is (batch, channels, length, vector). A block takes a channel, which has fewer vectors than int32 counts, and
+    a thread reads `unroll` of them at a time.
+    """
+    batch, channels, length = T.dynamic("batch", "int64"), T.dynamic("channels", "int64"), T.dynamic("length", "int64")
+    steps, once = FOLDS[fold], fills_access(vector, source)
+
+    @T.macro
+    def body(X, Y, M, divisor):
+        with T.Kernel(channels, threads=threads, prelude=READ_ONCE) as block:
+            thread = T.get_thread_binding(0)
+            channel = T.cast(block, "int64")
+            plane = T.cast(length, "int32")
+            vectors = T.cast(batch * length, "int32")
+            x = T.alloc_local((1, unroll, vector), source)
+            pivots = T.alloc_local((1,), "float32")
+            state = T.alloc_local((steps.size(1),), "float32")
+            spare = T.alloc_local((steps.size(1),), "float32")
+            first_shared = T.alloc_shared((1, warps_of(threads)), "float32")
+            second_shared = T.alloc_shared((1, warps_of(threads)), "float32")
+            pivots[0] = T.float32(0)
+            if fold == "moments":
+                pivots[0] = T.cast(X[0, channel, 0, 0], "float32")
+            steps.clear(state, 1)
+            for c in T.serial(T.ceildiv(vectors, threads * unroll)):
+                first = c * (threads * unroll) + thread
+                read_channel(x, unroll, vector, X, channel, first, threads, plane, vectors, once, (0,))
+                steps.add(state, spare, x, pivots, 1, 1, unroll, vector, first, threads, vectors, True)
+            steps.over_lanes(
+                state, spare, (first_shared, second_shared), 0, thread, threads, T.cast(vectors * vector, "float32")
+            )
+            if thread == 0:
+                Y[0, channel] = T.cast(given(gives, state, pivots, 1, 0, divisor)[0], target)
+                if mean:
+                    M[channel] = T.cast(pivots[0] + state[1], target)
+
+    shapes = (batch, channels, length, vector), (1, channels), (channels,)
     return fold_program(body, fold == "moments", mean, source, shapes[0], target, shapes[1], shapes[2])
 
 
