@@ -65,6 +65,11 @@ class FoldStep:
         return 3 if self.gives == "partial" else 1
 
 
+def _numbers(x: Tensor) -> Tensor:
+    """x, or ones where a boolean's byte is any but zero: programs that fold read numbers."""
+    return x.view(torch.uint8).ne(0).view(torch.uint8) if x.dtype is torch.bool else x
+
+
 class FoldKernel(Kernel[CallT]):
     """A fold in passes; partial results between them are float32, and only the last pass rounds."""
 
@@ -106,9 +111,7 @@ class FoldKernel(Kernel[CallT]):
     def fold_axes(self, x: Tensor, axes: Sequence[int], results: Sequence[Tensor], divisor: float | None) -> None:
         """Fold `axes` of x, which has elements, to `results`; squared deviations of all are divided by `divisor`."""
         planned = passes(tuple(x.shape), tuple(axes), self.spread())
-        source, step = x, self.whole
-        if x.dtype is torch.bool:  # a byte of any value but zero is true
-            source = x.view(torch.uint8).ne(0).view(torch.uint8)
+        source, step = _numbers(x), self.whole
         for each in planned[:-1]:
             partial = self.partial(step)
             target = torch.empty(each.outer * each.inner * partial.planes, dtype=torch.float32, device=x.device)
@@ -167,8 +170,7 @@ class CUDAFolds(FoldKernel[CallT]):
                 super().fold_axes(x, axes, results, divisor)
                 return
             batch, channels, length = planes
-            source = x.view(torch.uint8) if x.dtype is torch.bool else x
-            view = packed_view(source, (batch, channels, length // settings.vector, settings.vector))
+            view = packed_view(_numbers(x), (batch, channels, length // settings.vector, settings.vector))
             y, *mean = (tensor.view(channels) for tensor in results)
             self._loaded[self.whole, settings](
                 view, y.view(1, channels), *mean, *(() if divisor is None else (divisor,))

@@ -165,7 +165,7 @@ class _PassesKernel(Kernel[ReduceCall], ReduceFwdInterface):
         super().__init__(call)
         self._wide = torch.float32 if call.result in FLOATS else torch.int64
         source, result, wide = (_stored(dtype) for dtype in (call.dtype, call.result, self._wide))
-        of = "nonzero" if call.dtype is torch.bool else call.of  # a byte of any value but zero is true
+        of = "nonzero" if call.dtype is torch.bool else call.of  # as torch takes bytes; CUDA blocks count in 32 bits
         self.first = Step(source, result, result, of, call.gives)
         self.later = Step(wide, wide, result, gives=call.gives)
         self._wide_name = wide
@@ -222,8 +222,6 @@ class ReduceKernel(_PassesKernel):
 
     def __init__(self, call: ReduceCall) -> None:
         super().__init__(call)
-        if call.dtype is torch.bool and call.operation == "sum" and call.of == "value":
-            self.first = replace(self.first, of="nonzero")  # which blocks count in 32 bits
         self._spread = Spread(
             slices=4 * call.sm_count,
             columns=32 * call.sm_count,
