@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import pytest
@@ -42,19 +43,24 @@ class Marked(Tensor):
     """A tensor of a class of its own."""
 
 
-@pytest.fixture
-def passed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The calls of ScaledFwdOp that pass its operator, by the class of their first tensor."""
+def watch(monkeypatch: pytest.MonkeyPatch, op: type[Op]) -> list[str]:
+    """A list that grows by the class of the first tensor of each call of `op` that passes an operator."""
     found: list[str] = []
-    scope = ScaledFwdOp._call_boundary.__globals__
-    operator = scope["operator_0"]
+    scope = op._call_boundary.__globals__
 
-    def counted(*arguments: Any) -> Any:
+    def watched(operator: Any, *arguments: Any) -> Any:
         found.append(type(arguments[0]).__name__)
         return operator(*arguments)
 
-    monkeypatch.setitem(scope, "operator_0", counted)
+    for number in range(len(op.compile_op_names)):
+        monkeypatch.setitem(scope, f"operator_{number}", partial(watched, scope[f"operator_{number}"]))
     return found
+
+
+@pytest.fixture
+def passed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The calls of ScaledFwdOp that pass its operator, by the class of their first tensor."""
+    return watch(monkeypatch, ScaledFwdOp)
 
 
 @pytest.fixture
@@ -195,12 +201,7 @@ def test_a_call_that_writes_its_input_passes_the_operator(inplace: bool, monkeyp
     """The operator tells autograd of what was written; the branch that writes nothing has none to tell."""
     op: Op = ReluFwdOp(inplace=inplace)
     op(torch.ones(2))
-    scope, found = ReluFwdOp._call_boundary.__globals__, []
-    for number in (0, 1):
-        operator = scope[f"operator_{number}"]
-        monkeypatch.setitem(
-            scope, f"operator_{number}", lambda *given, operator=operator: (found.append(operator), operator(*given))[1]
-        )
+    found = watch(monkeypatch, ReluFwdOp)
     x = torch.tensor([-1.0, 1.0])
     version = x._version
 

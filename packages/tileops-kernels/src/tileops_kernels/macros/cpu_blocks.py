@@ -17,6 +17,9 @@ COLUMNS = 1024
 LANES = 32
 """Partial sums kept side by side: four vector registers of eight, enough to hide the latency of an addition."""
 
+PIECE = 32
+"""Elements that are written at a time where each needs a few steps: so few stay in registers between load and store."""
+
 SHORT = ("bool", "uint8", "int8", "int16")
 """Integers of which the sum of a block fits an int32, which has twice as many lanes as an int64."""
 

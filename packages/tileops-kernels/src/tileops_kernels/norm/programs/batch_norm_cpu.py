@@ -7,7 +7,7 @@ Where channels are shared, x is seen as (batch, stride): a batch entry holds `st
 import tilelang.language as T  # noqa: N812
 
 from tileops_kernels.build.launcher import RowSplit
-from tileops_kernels.macros.cpu_blocks import BLOCK, LANES, load_block, storage_dtype, store_block
+from tileops_kernels.macros.cpu_blocks import BLOCK, LANES, PIECE, load_block, storage_dtype, store_block
 from tileops_kernels.macros.cpu_moments import add_block, clear_lanes, moments_over_lanes
 
 _STEPS = {"W": 1, "B": 1, "M": 1, "V": 1}
@@ -36,10 +36,10 @@ def write_block(X, Y, row, first, x, affine, width, dtype):
 @T.macro
 def write_plane(X, Y, row, first, length, x, affine, dtype):
     """Normalize the `length` elements of a plane, which begins at `first` of its row."""
-    for j in T.serial(length // BLOCK):
-        write_block(X, Y, row, first + j * BLOCK, x, affine, BLOCK, dtype)
-    if length % BLOCK > 0:
-        write_block(X, Y, row, first + length // BLOCK * BLOCK, x, affine, T.cast(length % BLOCK, "int32"), dtype)
+    for j in T.serial(length // PIECE):
+        write_block(X, Y, row, first + j * PIECE, x, affine, PIECE, dtype)
+    if length % PIECE > 0:
+        write_block(X, Y, row, first + length // PIECE * PIECE, x, affine, T.cast(length % PIECE, "int32"), dtype)
 
 
 def batch_norm_given(dtype):

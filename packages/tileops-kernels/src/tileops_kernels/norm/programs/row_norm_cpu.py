@@ -3,13 +3,9 @@
 import tilelang.language as T  # noqa: N812
 
 from tileops_kernels.build.launcher import RowSplit
-from tileops_kernels.macros.cpu_blocks import BLOCK, LANES, load_block, storage_dtype, store_block
+from tileops_kernels.macros.cpu_blocks import BLOCK, LANES, PIECE, load_block, storage_dtype, store_block
 from tileops_kernels.macros.cpu_moments import add_block, clear_lanes, moments_over_lanes
 from tileops_kernels.macros.row_signatures import program_of_rows
-
-PIECE = 32
-"""Elements that are written at a time: few enough to stay in registers."""
-
 
 @T.macro
 def load_sums(X, R, row, column, x, w, width, dtype, added):

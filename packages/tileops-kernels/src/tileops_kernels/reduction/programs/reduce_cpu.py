@@ -10,10 +10,23 @@ import tilelang.language as T  # noqa: N812
 
 from tileops_kernels.build.launcher import RowSplit
 from tileops_kernels.macros.combining import accumulator, combine_in_c, identity, outcome, reduction, words_of
-from tileops_kernels.macros.cpu_blocks import BLOCK, COLUMNS, LANES, SHORT, load_elements, storage_dtype, store_elements
+from tileops_kernels.macros.cpu_blocks import (
+    BLOCK,
+    COLUMNS,
+    LANES,
+    SHORT,
+    load_elements,
+    offset_of,
+    start_of,
+    storage_dtype,
+    store_elements,
+)
 
 CHUNK = 32
 """Blocks of a row that are combined before they join what came earlier; of columns it is eight times as many rows."""
+
+TOGETHER = 4
+"""Rows of float32 columns that are combined where they lie, before they join what came earlier."""
 
 PAIRS = tuple(tuple(range(BLOCK // LANES >> step)) for step in range(1, (BLOCK // LANES).bit_length()))
 """The pairs of LANES neighbouring elements that each step of a block's tree combines.
@@ -101,6 +114,18 @@ def reduce_rows(operation, of, gives, source, through, target):
     return program, RowSplit("outer", {"X": f"reduced * {words_of(source)}", "Y": 1}, work="reduced")
 
 
+def element(X, place, row, column):
+    """An element of a float32 matrix, read where it lies."""
+    return T.call_extern("float32", "tileops_element_float32", start_of(X), offset_of(X, (place, row), column))
+
+
+def combined(operation, X, place, row, column):
+    """`operation` on TOGETHER elements of a column, two and two."""
+    first, second, third, fourth = (element(X, place, row + i, column) for i in range(TOGETHER))
+    halves = combine_in_c(operation, first, second), combine_in_c(operation, third, fourth)
+    return combine_in_c(operation, *halves)
+
+
 def reduce_columns(operation, of, gives, source, through, target):
     """Each column to one value; parameters X (outer, reduced, inner * words), Y (outer, 1, inner).
 
@@ -109,12 +134,27 @@ def reduce_columns(operation, of, gives, source, through, target):
     outer, reduced, inner = T.dynamic("outer", "int64"), T.dynamic("reduced", "int64"), T.dynamic("inner", "int64")
     wide = accumulator(through)
     rows = 8 * CHUNK
+    in_place = of == "value" and source == through == "float32"
 
     @T.macro
     def combine_row(X, row, column, x, floats, bits, partial, width):
         load_elements(X, row, column, x, floats, bits, width, source, through, of)
         for k in T.serial(width):
             partial[k] = combine_in_c(operation, partial[k], x[k])
+
+    @T.macro
+    def combine_rows(X, place, first, count, column, x, floats, bits, partial, width):
+        if in_place:
+            for i in T.serial(count // TOGETHER):
+                for k in T.serial(width):
+                    together = combined(operation, X, place, first + i * TOGETHER, column + k)
+                    partial[k] = combine_in_c(operation, partial[k], together)
+            for i in T.serial(count % TOGETHER):
+                start = place, first + count // TOGETHER * TOGETHER + i
+                combine_row(X, start, column, x, floats, bits, partial, width)
+        else:
+            for i in T.serial(count):
+                combine_row(X, (place, first + i), column, x, floats, bits, partial, width)
 
     @T.macro
     def bring_in(partial, totals, width):
@@ -128,11 +168,10 @@ def reduce_columns(operation, of, gives, source, through, target):
             totals[k] = identity(operation, wide)
             partial[k] = identity(operation, wide)
         for c in T.serial(reduced // rows):
-            for i in T.serial(rows):
-                combine_row(X, (start[0], c * rows + i), start[1], x, floats, bits, partial, width)
+            combine_rows(X, start[0], c * rows, rows, start[1], x, floats, bits, partial, width)
             bring_in(partial, totals, width)
-        for i in T.serial(reduced % rows):
-            combine_row(X, (start[0], reduced // rows * rows + i), start[1], x, floats, bits, partial, width)
+        rest = reduced % rows
+        combine_rows(X, start[0], reduced // rows * rows, rest, start[1], x, floats, bits, partial, width)
         bring_in(partial, totals, width)
         if gives != "total":
             for k in T.serial(width):
