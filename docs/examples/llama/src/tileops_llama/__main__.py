@@ -6,12 +6,14 @@ import argparse
 import copy
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
+from transformers.utils import logging
 
 from tileops_llama.decoding import SIZES, WARM_STEPS, Decoding, captured, make_model, seconds
 from tileops_llama.replacing import with_ops
@@ -35,17 +37,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = _parser().parse_args(arguments)
     device, dtype = torch.device(chosen.device), DTYPES[chosen.dtype]
     console = Console(highlight=False)
+    logging.set_verbosity_error()  # what transformers warns of concerns weights that are loaded; these are random
     with torch.inference_mode():
-        original = make_model(chosen.size, device, dtype)
-        models = {"original": original, "with ops": with_ops(original)}
+        with shown(f"making a Llama of size {chosen.size}"):
+            original = make_model(chosen.size, device, dtype)
+            models = {"original": original, "with ops": with_ops(original)}
         prompt = torch.randint(original.config.vocab_size, (chosen.batch, chosen.prompt), device=device)
-        apart, problem = compared(models, prompt)
+        with shown("comparing logits; what the ops run is compiled, once for this machine"):
+            apart, problem = compared(models, prompt)
         console.print(f"Llama {chosen.size}, {chosen.dtype} on {_name(device)}, {torch.get_num_threads()} threads")
         console.print(apart)
         if problem:
             console.print(problem)
             return 1
-        console.print(_measured(models, prompt, chosen, console))
+        console.print(_measured(models, prompt, chosen))
     return 0
 
 
@@ -60,6 +65,18 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--steps", type=int, default=32, help="tokens decoded in a pass")
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out, which takes longest")
     return parser
+
+
+@contextmanager
+def shown(work: str) -> Iterator[None]:
+    """Say on the error output what is being done: while it lasts on a terminal, else as a line."""
+    console = Console(stderr=True, highlight=False)
+    if console.is_terminal:
+        with console.status(work):
+            yield
+    else:
+        console.print(work)
+        yield
 
 
 def _name(device: torch.device) -> str:
@@ -88,13 +105,13 @@ def _apart(logits: Tensor, others: Tensor) -> float:
     return float((logits.float() - others.float()).abs().max() / others.float().abs().max())
 
 
-def _measured(models: Models, prompt: Tensor, chosen: argparse.Namespace, console: Console) -> Table:
+def _measured(models: Models, prompt: Tensor, chosen: argparse.Namespace) -> Table:
     """A line per way of running: tokens per second of both models, and their ratio."""
     table = Table("tokens per second", *models, "ratio", box=None, pad_edge=False)
     for column in table.columns[1:]:
         column.justify = "right"
     for way, runs, tokens, times in _ways(models, prompt, chosen):
-        with console.status(f"measuring {way}"):
+        with shown(f"measuring {way}"):
             found = _best(runs, prompt.device, times)
         rates = {name: tokens / found[name] for name in models}
         table.add_row(way, *(f"{rate:.0f}" for rate in rates.values()), f"{rates['with ops'] / rates['original']:.2f}")
