@@ -24,6 +24,9 @@ from tileops_testing.workload_cases import cases_of
 ARCHS: Final[Mapping[int, DeviceFacts]] = MappingProxyType({arch: STATED_FACTS[arch] for arch in (80, 89, 90)})
 """The architectures that programs are compiled for, each with the facts of a device that has it."""
 
+LARGE_PRODUCTS: Final = ((128, 2112, 7168), (1024, 1024, 1024), (4096, 2112, 7168), (4096, 4096, 7168))
+"""Rows, columns and terms of products that take different tiles."""
+
 FIRST_AND_LAST: Final = (80, 90)
 """The architectures that stand for the ones between."""
 
@@ -118,10 +121,11 @@ def _programs(kernel_type: KernelType, call: CallSpec) -> Iterator[tuple[Program
 
 
 def _as_large(call: CallSpec) -> Iterator[CallSpec]:
-    """Yield the call of a small case, and of a product also that of one with as few tiles and many terms."""
+    """Yield the call of a small case, and where a product's tiles depend on its extents also those of large ones."""
     yield call
-    if isinstance(call, ProductCall):
-        yield replace(call, shared=True)
+    if isinstance(call, ProductCall) and call.most_rows:
+        for rows, n, k in LARGE_PRODUCTS:
+            yield replace(call, most_rows=rows, n=n, k=k, handful=False, few_rows=False, vectors=True)
 
 
 def _dtype(case: Case) -> torch.dtype:

@@ -14,8 +14,9 @@ from tests.kernels.placing import misplaced
 from tileops_kernels.build import cuda
 from tileops_kernels.build.program import Program
 from tileops_kernels.devices import DeviceFacts
-from tileops_kernels.gemm import GemmCall, gemm_kernels
-from tileops_kernels.gemm.gemm import GemmDotsKernel, GemmPartsKernel, parts_of, parts_settings
+from tileops_kernels.gemm import gemm_kernels
+from tileops_kernels.gemm.gemm import GemmDotsKernel, GemmPartsKernel
+from tileops_kernels.gemm.tiles import parts_of
 from tileops_kernels.products import DotSettings
 
 
@@ -49,35 +50,16 @@ def test_a_handful_of_rows_has_two_entries() -> None:
 
 def test_few_tiles_of_many_terms() -> None:
     """On Hopper the terms of few tiles are divided among blocks, unless a handful of rows needs no tiles."""
-    for stored in (gemm_call(), gemm_call(trans_a=True), gemm_call(trans_b=False)):
-        call = replace(stored, shared=True)
+    for trans_a, trans_b in ((False, True), (True, True), (False, False)):
+        call = gemm_call(2112, 7168, most_rows=128, trans_a=trans_a, trans_b=trans_b)
         assert gemm_kernels().key_for(call) == "gemm_parts"
-        assert gemm_kernels().key_for(replace(call, few_rows=True)) == "gemm_parts"
+        assert gemm_kernels().key_for(replace(call, most_rows=64, few_rows=True)) == "gemm_parts"
         assert gemm_kernels().key_for(replace(call, facts=AMPERE)) == ("gemm" if call.trans_a else "gemm_async")
         assert gemm_kernels().key_for(replace(call, n=257, vectors=False)) == "gemm"
-    assert gemm_kernels().key_for(replace(gemm_call(), shared=True, handful=True)) == "gemm_dots"
+    assert gemm_kernels().key_for(replace(gemm_call(2112, 7168, most_rows=8), handful=True)) == "gemm_dots"
     assert GemmPartsKernel.refusal(gemm_call()) == (
         "divides the terms of few tiles, and here the tiles are enough or the terms are few"
     )
-
-
-@pytest.mark.parametrize(
-    ("m", "n", "k", "shared"),
-    [
-        (128, 2112, 7168, True),
-        (128, 8192, 2048, True),
-        (129, 8192, 2048, False),
-        (128, 8193, 2048, False),
-        (128, 8192, 2047, False),
-        (9, 8192, 2048, True),
-        (0, 8192, 2048, True),
-    ],
-)
-def test_calls_say_whether_terms_are_shared(m: int, n: int, k: int, shared: bool) -> None:
-    """Up to 64 tiles of 128 rows and columns are few, and 2048 terms are many."""
-    meta = torch.device("meta")
-    a, b = torch.empty(m, k, dtype=torch.float16, device=meta), torch.empty(n, k, dtype=torch.float16, device=meta)
-    assert GemmCall.of(a, b, trans_a=False, trans_b=True).shared is shared
 
 
 @pytest.mark.parametrize(
@@ -124,7 +106,7 @@ def test_parts_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(cuda, "load", load)
     monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
-    kernel = GemmPartsKernel(replace(gemm_call(24, 2056), shared=True))
+    kernel = GemmPartsKernel(gemm_call(24, 2056, most_rows=128))
     b = torch.randint(-3, 4, (24, 2056)).half()
     for m in (1, 9, 130):
         a = torch.randint(-3, 4, (m, 2056)).half()
@@ -141,10 +123,3 @@ def test_parts_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
     assert programs == list(kernel.programs())
     assert {name for name, _ in programs[0].arguments}.isdisjoint({"m", "n", "k"})
     assert dict(kernel.config()) == asdict(kernel.settings)
-
-
-@pytest.mark.parametrize("few_rows", [False, True])
-def test_tiles_of_parts_fit_the_chip(few_rows: bool) -> None:
-    """The tiles under way fit the shared memory of a block."""
-    settings = parts_settings(gemm_call(few_rows=few_rows))
-    assert (settings.rows + settings.columns) * settings.depth * settings.stages * 2 <= HOPPER.smem_budget

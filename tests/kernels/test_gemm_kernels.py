@@ -28,9 +28,7 @@ from tileops_kernels.gemm.gemm import (
     GemmTMAKernel,
     async_settings,
     general_settings,
-    tma_settings,
 )
-from tileops_kernels.products import ProductSettings
 
 CUDA_TYPES = (GemmTMAKernel, GemmAsyncKernel, GemmKernel)
 
@@ -121,22 +119,12 @@ def test_calls_say_what_operands_are(
     assert (call.n, call.k, call.few_rows, call.vectors, call.dtype) == (n, k, few_rows, vectors, torch.float16)
 
 
-def test_settings_are_those_that_measured_best() -> None:
-    """A change of Hopper's tiles needs a measurement."""
-    assert tma_settings(gemm_call()) == ProductSettings(rows=128, columns=256, depth=64, stages=3, threads=256)
-    assert tma_settings(gemm_call(few_rows=True)) == ProductSettings(64, 128, 64, 4, 128)
-
-
 @pytest.mark.parametrize("few_rows", [False, True])
 def test_settings_fit_the_chip(few_rows: bool) -> None:
     """The tiles under way fit the shared memory of a block, and few rows need no more rows than 64."""
     call = gemm_call(few_rows=few_rows)
-    for settings, budget in (
-        (tma_settings(call), HOPPER.smem_budget),
-        (async_settings(call), ADA.smem_budget // 2),
-        (general_settings(call), ADA.smem_budget // 2),
-    ):
-        assert (settings.rows + settings.columns) * settings.depth * settings.stages * 2 <= budget
+    for settings in (async_settings(call), general_settings(call)):
+        assert (settings.rows + settings.columns) * settings.depth * settings.stages * 2 <= ADA.smem_budget // 2
         assert settings.rows == 64 or not few_rows
 
 
@@ -148,18 +136,18 @@ def test_config_is_the_settings() -> None:
         assert kernel.config().items() <= dict(kernel.program().arguments).items()
 
 
-@pytest.mark.parametrize("kernel_type", [GemmTMAKernel, GemmKernel])
-def test_extents_share_an_entry(kernel_type: type[GemmTMAKernel | GemmKernel]) -> None:
-    """An entry and its program serve all extents; orientation, dtype, few rows and the device make others."""
-    call = gemm_call()
+@pytest.mark.parametrize("kernel_type", [GemmTMAKernel, GemmPartsKernel, GemmKernel])
+def test_extents_share_an_entry(kernel_type: type[GemmTMAKernel | GemmPartsKernel | GemmKernel]) -> None:
+    """An entry and its program serve all extents of like tiles; orientation, dtype and the device make others."""
+    call = gemm_call(4096, 512)
     identity = kernel_type.entry_for(call)[0]
-    assert kernel_type.entry_for(gemm_call(8, 64))[0] == identity
-    assert kernel_type(gemm_call(8, 64)).programs() == kernel_type(call).programs()
+    assert kernel_type.entry_for(gemm_call(4088, 1024))[0] == identity
+    assert kernel_type(gemm_call(4088, 1024)).programs() == kernel_type(call).programs()
     others = [
         replace(call, trans_a=True),
         replace(call, trans_b=False),
         replace(call, dtype=torch.bfloat16),
-        replace(call, few_rows=True),
+        replace(call, few_rows=True, most_rows=64),
         replace(call, device=torch.device("cuda", 1)),
     ]
     assert len({identity, *(kernel_type.entry_for(other)[0] for other in others)}) == 1 + len(others)
@@ -179,18 +167,22 @@ def test_asynchronous_copies_compile_columns_and_terms_in() -> None:
 def test_programs_stream_as_their_types_say() -> None:
     """Each kernel type names its stream and the accesses that the stream makes."""
     found = [dict(kernel_type(gemm_call()).program().arguments) for kernel_type in CUDA_TYPES]
-    assert [each["stream"] for each in found] == ["tma", "async", "plain"]
+    assert [each.get("stream") for each in found] == [None, "async", "plain"]
     assert [each["vector"] for each in found] == [8, 8, 1]
 
 
 def test_no_program_knows_the_rows() -> None:
-    """Calls of any number of rows differ in whether the rows are few or a handful, and no program knows the number."""
+    """Calls of any number of rows differ by powers of two up to 8192, and no program knows the number."""
     b = torch.empty(16, 8, dtype=torch.float16)
-    calls = [GemmCall.of(b.new_empty(m, 8), b, trans_a=False, trans_b=True) for m in (1, 8, 9, 64, 65, 4097)]
-    assert calls[:2] == [calls[0]] * 2
-    assert calls[2:4] == [replace(calls[0], handful=False)] * 2
-    assert calls[4:] == [replace(calls[0], handful=False, few_rows=False)] * 2
-    cuda_types = *CUDA_TYPES, GemmDotsKernel
+    calls = [
+        GemmCall.of(b.new_empty(m, 8), b, trans_a=False, trans_b=True) for m in (1, 8, 9, 33, 64, 65, 4097, 1 << 20)
+    ]
+    assert calls[:2] == [replace(calls[0], most_rows=8)] * 2
+    few = replace(calls[0], handful=False)
+    assert calls[2:5] == [*(replace(few, most_rows=rows) for rows in (16, 64, 64))]
+    many = replace(few, few_rows=False)
+    assert calls[5:] == [*(replace(many, most_rows=rows) for rows in (128, 8192, 8192))]
+    cuda_types = *CUDA_TYPES, GemmPartsKernel, GemmDotsKernel
     kernels = [*(kernel_type(gemm_call()) for kernel_type in cuda_types), GemmCPUKernel(cpu_call())]
     for kernel in kernels:
         names = {name for program in kernel.programs() for name, _ in program.arguments}
@@ -202,7 +194,7 @@ def test_cpu_entries_do_not_depend_on_threads_and_extents() -> None:
     call = replace(cpu_call(), facts=DeviceFacts(arch=0, sm_count=2, smem_budget=0))
     identity = GemmCPUKernel.entry_for(call)[0]
     other = replace(
-        call, n=7, k=3, few_rows=True, handful=True, shared=True, vectors=False, facts=DeviceFacts(0, 64, 0)
+        call, n=7, k=3, few_rows=True, handful=True, most_rows=8, vectors=False, facts=DeviceFacts(0, 64, 0)
     )
     assert GemmCPUKernel.entry_for(other)[0] == identity
     assert GemmCPUKernel.entry_for(cpu_call(torch.bfloat16))[0] != identity
@@ -281,7 +273,8 @@ class Launches:
         self.programs.append(program)
         return self.run
 
-    def run(self, a: Tensor, b: Tensor, d: Tensor) -> None:
+    def run(self, a: Tensor, b: Tensor, d: Tensor, *blocks: int) -> None:
+        assert all(0 < count <= HOPPER.sm_count for count in blocks)
         self.given.append((a, b, d))
         left = a.t() if self.call.trans_a else a
         d.copy_(left.double() @ (b.t() if self.call.trans_b else b).double())
@@ -291,12 +284,12 @@ class Launches:
     ("kernel_type", "trans_b"), [*itertools.product(CUDA_TYPES, (False, True)), (GemmDotsKernel, True)]
 )
 def test_launches_get_aligned_matrices(
-    kernel_type: type[GemmCUDAKernel | GemmDotsKernel], trans_b: bool, monkeypatch: pytest.MonkeyPatch
+    kernel_type: type[GemmCUDAKernel | GemmTMAKernel | GemmDotsKernel], trans_b: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the rows, strides of single rows and offsets, one program gets plain matrices at whole accesses."""
     call = gemm_call(24, 16, trans_b=trans_b)
     launches = Launches(monkeypatch, call)
-    kernel: GemmCUDAKernel | GemmDotsKernel = kernel_type(call)
+    kernel: GemmCUDAKernel | GemmTMAKernel | GemmDotsKernel = kernel_type(call)
     b = torch.randint(-3, 4, (24, 16) if trans_b else (16, 24)).half()
     wide = torch.randint(-3, 4, (1, 64)).half()[:, :16]
     rows = [torch.randint(-3, 4, (m, 16)).half() for m in (1, 5, 70, 200)]
@@ -313,7 +306,7 @@ def test_launches_get_aligned_matrices(
 
 @pytest.mark.parametrize("kernel_type", CUDA_TYPES)
 def test_no_elements_or_terms_launch_nothing(
-    kernel_type: type[GemmCUDAKernel], monkeypatch: pytest.MonkeyPatch
+    kernel_type: type[GemmCUDAKernel | GemmTMAKernel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An empty result, and the zeros of a product without terms, need no program."""
     launches = Launches(monkeypatch, gemm_call())

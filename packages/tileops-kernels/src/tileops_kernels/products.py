@@ -28,8 +28,8 @@ FEW_ROWS = 64
 HANDFUL = 8
 """Rows that are multiplied in registers while rows of weights are read once."""
 
-FEW_TILES, MANY_TERMS = 64, 2048
-"""Tiles of 128 x 128 that leave half of a large device idle, and terms that are worth a second pass over their sums."""
+MOST_ROWS = 8192
+"""Rows beyond which more make no difference to the choice of tiles."""
 
 DTYPES: Mapping[torch.dtype, str] = {torch.float16: "float16", torch.bfloat16: "bfloat16"}
 """The dtypes of operands that every product serves, with TileLang's names for them."""
@@ -42,18 +42,23 @@ _WIDE = 2**31
 class ProductCall(CallSpec):
     """A product of rows with `k` terms, giving rows with `n` columns.
 
-    `few_rows` says that a tile of FEW_ROWS rows suffices, `handful` that there are no more than HANDFUL, `shared` that
-    the tiles are so few and the terms so many that blocks should share the terms of a tile, `vectors` that the stored
-    rows of all that a program fetches or stores 16 bytes at a time are whole accesses, `dtype` is that of the operands.
+    `few_rows` says that a tile of FEW_ROWS rows suffices, `handful` that there are no more than HANDFUL, `most_rows`,
+    where tiles depend on it, is what most_rows_of gives, `vectors` that the stored rows of all that a program fetches
+    or stores 16 bytes at a time are whole accesses, `dtype` is that of the operands.
     """
 
     n: int
     k: int
     few_rows: bool
     handful: bool = False
-    shared: bool = False
+    most_rows: int = 0
     vectors: bool
     dtype: torch.dtype
+
+
+def most_rows_of(rows: int) -> int:
+    """The least power of two that is no less than `rows`, from HANDFUL to MOST_ROWS: few calls that differ by rows."""
+    return min(max(1 << (rows - 1).bit_length(), HANDFUL), MOST_ROWS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +159,7 @@ class AsyncProduct(CUDAProduct[ProductCallT]):
     @classmethod
     def entry_for(cls, call: ProductCallT) -> tuple[Hashable, Callable[[], Kernel[ProductCallT]]]:
         """One entry for all numbers of rows that take the same tiles."""
-        return replace(call, handful=False, shared=False), partial(cls, call)
+        return replace(call, handful=False, most_rows=0), partial(cls, call)
 
     @classmethod
     @abstractmethod
@@ -231,4 +236,4 @@ def _vector_refusal(call: ProductCall) -> str | None:
 
 def _any_extents(call: ProductCallT) -> ProductCallT:
     """The identity of an entry into which no extent is compiled."""
-    return replace(call, facts=None, n=0, k=0, handful=False, shared=False, vectors=False)
+    return replace(call, facts=None, n=0, k=0, handful=False, most_rows=0, vectors=False)

@@ -13,6 +13,7 @@ from torch import Tensor
 from tileops_kernels.build import cuda
 from tileops_kernels.build.program import Program
 from tileops_kernels.gemm.interfaces import GemmCall, GemmFwdInterface
+from tileops_kernels.gemm.tiles import HopperSettings, divided_tile, parts_of, pays_to_divide, whole_tile
 from tileops_kernels.kernel import Kernel, KernelType
 from tileops_kernels.memory import ACCESS_BYTES, addresses, aligned_matrix
 from tileops_kernels.products import (
@@ -33,26 +34,6 @@ _CPU_PROGRAMS = "tileops_kernels.gemm.programs.gemm_cpu"
 
 LINES = 2
 """Rows of weights that a warp reads at a time: with two, 4096 of them keep two blocks busy on each of 128 SMs."""
-
-
-def tma_settings(call: GemmCall) -> ProductSettings:
-    """Tiles for Hopper: 128 x 256 with three stages ran at 0.975 of cuBLAS on an H200 (4096 x 4096 x 7168)."""
-    if call.few_rows:
-        return ProductSettings(rows=64, columns=128, depth=64, stages=4, threads=128)
-    return ProductSettings(rows=128, columns=256, depth=64, stages=3, threads=256)
-
-
-def parts_settings(call: GemmCall) -> ProductSettings:
-    """Tiles for Hopper where blocks share terms: wide enough that rows are not fetched too often."""
-    if call.few_rows:
-        return ProductSettings(rows=64, columns=128, depth=64, stages=4, threads=128)
-    return ProductSettings(rows=128, columns=128, depth=64, stages=4, threads=256)
-
-
-def parts_of(tiles: int, steps: int, blocks: int) -> tuple[int, int]:
-    """Into how many parts the `steps` of each tile are divided, and how many each has: `blocks` in all, 4 at least."""
-    each = max(-(-steps // max(blocks // tiles, 1)), min(steps, 4))
-    return -(-steps // each), each
 
 
 def async_settings(call: GemmCall) -> ProductSettings:
@@ -106,14 +87,57 @@ class GemmCUDAKernel(CUDAProduct[GemmCall], GemmFwdInterface):
         return cuda.load_for(self, self.program())
 
 
-class GemmTMAKernel(GemmCUDAKernel, TMAProduct[GemmCall]):
-    """Matrix product on Hopper: tiles fetched by the tensor memory accelerator, multiplied by warp groups."""
+class GemmTMAKernel(TMAProduct[GemmCall], GemmFwdInterface):
+    """Matrix product on Hopper by blocks that stay: the next tile is fetched while one is written."""
 
+    settings: HopperSettings
     preferred_over: ClassVar[frozenset[str]] = frozenset({"gemm_async"})
 
     def __init__(self, call: GemmCall) -> None:
         super().__init__(call)
-        self.settings = tma_settings(call)
+        self.settings = whole_tile(call)
+
+    @classmethod
+    def entry_for(cls, call: GemmCall) -> tuple[Hashable, Callable[[], Kernel[GemmCall]]]:
+        """One entry for all extents that take the same tiles."""
+        identity, _ = super().entry_for(replace(call, few_rows=False))
+        return (identity, whole_tile(call)), partial(cls, call)
+
+    def programs(self) -> Sequence[Program]:
+        """Its one program."""
+        return (self.program(),)
+
+    def program_for(self, stream: str, *, vector: int, n: int = 0, k: int = 0) -> Program:
+        """The program of the tiles, into which no extent is compiled."""
+        del stream, n, k
+        return Program.of(
+            _CUDA_PROGRAMS,
+            "gemm_persistent",
+            dtype=DTYPES[self.call.dtype],
+            trans_a=self.call.trans_a,
+            trans_b=self.call.trans_b,
+            vector=vector,
+            **asdict(self.settings),
+        )
+
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        """See `GemmFwdInterface.forward`."""
+        m, n, k = _extents(self.call, a, b)
+        d = a.new_empty((m, n))
+        if d.numel() == 0:
+            return d
+        if k == 0:
+            return d.zero_()
+        blocks = min(self.call.sm_count, self.settings.count(m, n))
+        with torch.cuda.device(a.device):
+            run = self._run
+            run(aligned_matrix(a, *a.shape), aligned_matrix(b, *b.shape), d.as_strided((m, n), (n, 1)), blocks)
+        return d
+
+    @cached_property
+    def _run(self) -> cuda.CUDAFunction:
+        """The program, built by the first call that launches it."""
+        return cuda.load_for(self, self.program())
 
 
 class GemmPartsKernel(TMAProduct[GemmCall], GemmFwdInterface):
@@ -123,13 +147,19 @@ class GemmPartsKernel(TMAProduct[GemmCall], GemmFwdInterface):
 
     def __init__(self, call: GemmCall) -> None:
         super().__init__(call)
-        self.settings = parts_settings(call)
+        self.settings = divided_tile(call)
+
+    @classmethod
+    def entry_for(cls, call: GemmCall) -> tuple[Hashable, Callable[[], Kernel[GemmCall]]]:
+        """One entry for all extents that take the same tiles."""
+        identity, _ = super().entry_for(replace(call, few_rows=False))
+        return (identity, divided_tile(call)), partial(cls, call)
 
     @classmethod
     def refusal(cls, call: GemmCall) -> str | None:
         """None for few tiles of many terms, in rows of whole accesses."""
         reason = super().refusal(call)
-        if reason is None and not call.shared:
+        if reason is None and not pays_to_divide(call):
             reason = "divides the terms of few tiles, and here the tiles are enough or the terms are few"
         return reason
 
@@ -229,7 +259,7 @@ class GemmDotsKernel(Product[GemmCall], GemmFwdInterface):
     @classmethod
     def entry_for(cls, call: GemmCall) -> tuple[Hashable, Callable[[], Kernel[GemmCall]]]:
         """One entry for all extents, or two: for rows of whole accesses and for others."""
-        return replace(call, facts=None, n=0, k=0, shared=False, vectors=_whole_terms(call)), partial(cls, call)
+        return replace(call, facts=None, n=0, k=0, most_rows=0, vectors=_whole_terms(call)), partial(cls, call)
 
     def config(self) -> Mapping[str, object]:
         """The launch settings."""

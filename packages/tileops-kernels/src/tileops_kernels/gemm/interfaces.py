@@ -11,7 +11,7 @@ from torch import Tensor
 from tileops_kernels.calls import CallSpec
 from tileops_kernels.interface import InterfaceKey, KernelInterface
 from tileops_kernels.memory import ACCESS_BYTES
-from tileops_kernels.products import FEW_ROWS, FEW_TILES, HANDFUL, MANY_TERMS, ProductCall
+from tileops_kernels.products import FEW_ROWS, HANDFUL, ProductCall, most_rows_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,9 +19,9 @@ class GemmCall(ProductCall):
     """A product of two matrices.
 
     `trans_a` and `trans_b` say that an operand is stored transposed, `few_rows` that the result has no more than
-    FEW_ROWS rows and `handful` no more than HANDFUL, `shared` that it has no more than FEW_TILES tiles and MANY_TERMS
-    terms or more, `vectors` that the stored rows of both operands and of the result are whole 16-byte accesses; `dtype`
-    is that of all three.
+    FEW_ROWS rows and `handful` no more than HANDFUL, `most_rows` is the least power of two that is no less than its
+    rows, within bounds, `vectors` that the stored rows of both operands and of the result are whole 16-byte accesses;
+    `dtype` is that of all three.
     """
 
     trans_a: bool
@@ -41,7 +41,7 @@ class GemmCall(ProductCall):
             k=k,
             few_rows=m <= FEW_ROWS,
             handful=m <= HANDFUL,
-            shared=k >= MANY_TERMS and -(-m // 128) * -(-n // 128) <= FEW_TILES,
+            most_rows=most_rows_of(m),
             vectors=not (a.shape[1] % width or b.shape[1] % width or n % width),
             dtype=a.dtype,
         )

@@ -6,6 +6,7 @@ another, a schedule of row tiles is made first.
 
 import tilelang.language as T  # noqa: N812
 
+from tileops_kernels.macros.cuda_persistent import DIVISIONS, place_in_bands, quotient, remainder
 from tileops_kernels.macros.cuda_products import (
     gate_tile,
     gated,
@@ -22,25 +23,16 @@ SCHEDULERS = 1024
 AHEAD = 4
 """Rows whose experts a thread of the schedule reads at a time."""
 
-PRELUDE = """
-static __device__ __forceinline__ int tileops_quotient(int number, int by) { return number / by; }
-static __device__ __forceinline__ int tileops_remainder(int number, int by) { return number % by; }
+PRELUDE = (
+    DIVISIONS
+    + """
 static __device__ __forceinline__ int tileops_store_access(void *target, const void *source) {
   *(uint4 *)target = *(const uint4 *)source;
   return 0;
 }
 """
-"""CUDA text of the tiles' programs: divisions that TileLang does not widen to 64 bits, and a write of 16 bytes."""
-
-
-def quotient(number, by):
-    """The quotient of two int32 that are not negative."""
-    return T.call_pure_extern("int32", "tileops_quotient", number, by)
-
-
-def remainder(number, by):
-    """The remainder of two int32 that are not negative."""
-    return T.call_pure_extern("int32", "tileops_remainder", number, by)
+)
+"""CUDA text of the tiles' programs: divisions, and a write of 16 bytes."""
 
 
 @T.macro
@@ -299,13 +291,10 @@ def grouped_gemm_tiles(
     ):
         with T.Kernel(tiles * wide, threads=threads, prelude=PRELUDE) as block:
             share(blocks)
-            strip = quotient(block, band * wide)
-            within = remainder(block, band * wide)
-            height = T.min(tiles - strip * band, band)
-            tile = strip * band + remainder(within, height)
+            tile, across = place_in_bands(block, tiles, wide, band)
             if early:
                 T.pdl_sync()
-            column = T.cast(quotient(within, height), "int64") * columns
+            column = T.cast(across, "int64") * columns
             row, last = T.cast(S[1, tile], "int64"), T.cast(S[2, tile], "int64")
             multiply(A, B, D, row, last, T.cast(S[0, tile], "int64"), column)
 

@@ -6,21 +6,33 @@ tile's terms are fetched while a tile is written.
 
 import tilelang.language as T  # noqa: N812
 
-from tileops_kernels.moe.programs.grouped_gemm import PRELUDE, quotient, remainder
+from tileops_kernels.macros.cuda_persistent import (
+    DIVISIONS,
+    FETCHERS,
+    fetch_tiles,
+    free_barriers,
+    full_barriers,
+    give_registers,
+    multiply_fetched,
+    operand_stages,
+    place_in_bands,
+    quotient,
+    take_registers,
+)
 
-FETCHERS = 128
-"""Threads of a block that fetch: a warp group, of which one thread asks and the others give their registers away."""
-
-PART = 64
+STRIP = 64
 """Columns of a tile that are written at a time."""
 
-WRITE = """
+PRELUDE = (
+    DIVISIONS
+    + """
 static __device__ __forceinline__ int tileops_write_access(void *target, const void *source) {
   __stcg((uint4 *)target, *(const uint4 *)source);
   return 0;
 }
 """
-"""CUDA text of a write of 16 bytes that the compiler does not take apart."""
+)
+"""CUDA text of the program: divisions, and a write of 16 bytes that the compiler does not take apart."""
 
 
 def grouped_gemm_persistent(dtype, out_dtype, vector, rows, columns, depth, stages, threads, band, early):
@@ -32,22 +44,14 @@ def grouped_gemm_persistent(dtype, out_dtype, vector, rows, columns, depth, stag
     m, weights, tiles = T.dynamic("m", "int64"), T.dynamic("weights", "int64"), T.dynamic("tiles", "int32")
     n, k = T.dynamic("n", "int64"), T.dynamic("k", "int64")
     access = 4 if out_dtype == "float32" else 8
-
-    @T.macro
-    def locate(index, wide, place, column):
-        """Row tile and column of the tile at `index` of the order of tiles."""
-        strip = quotient(index, band * wide)
-        within = remainder(index, band * wide)
-        height = T.min(tiles - strip * band, band)
-        place[0] = strip * band + remainder(within, height)
-        column[0] = T.cast(quotient(within, height), "int64") * columns
+    shape = (rows, columns, depth)
 
     @T.macro
     def write(made, D, ready, row, last, column, thread):
-        """D[row : last, column :] = PART columns in shared memory, 16 bytes at a time where D's rows are whole."""
-        for t in T.serial(rows * PART // access // threads):
-            i = (t * threads + thread) // (PART // access)
-            j = (t * threads + thread) % (PART // access) * access
+        """D[row : last, column :] = STRIP columns in shared memory, 16 bytes at a time where D's rows are whole."""
+        for t in T.serial(rows * STRIP // access // threads):
+            i = (t * threads + thread) // (STRIP // access)
+            j = (t * threads + thread) % (STRIP // access) * access
             if row + i < last and column + j < n:
                 for v in T.unroll(access):
                     ready[v] = made[i, j + v]
@@ -74,13 +78,12 @@ def grouped_gemm_persistent(dtype, out_dtype, vector, rows, columns, depth, stag
         wide: T.int32,
         grid: T.int32,
     ):
-        with T.Kernel(grid, threads=threads + FETCHERS, prelude=PRELUDE + WRITE) as block:
+        with T.Kernel(grid, threads=threads + FETCHERS, prelude=PRELUDE) as block:
             T.assume(k % vector == 0)
-            a = T.alloc_shared((stages, rows, depth), dtype)
-            b = T.alloc_shared((stages, columns, depth), dtype)
-            made = T.alloc_shared((rows, PART + access), out_dtype)
-            full = T.alloc_barrier([FETCHERS] * stages)
-            free = T.alloc_barrier([threads] * stages)
+            a = operand_stages(rows, depth, stages, False, dtype)
+            b = operand_stages(columns, depth, stages, False, dtype)
+            made = T.alloc_shared((rows, STRIP + access), out_dtype)
+            full, free = full_barriers(stages), free_barriers(stages, threads)
             sums = T.alloc_fragment((rows, columns), "float32")
             ready = T.alloc_local((access,), out_dtype)
             place = T.alloc_local((1,), "int32")
@@ -89,55 +92,34 @@ def grouped_gemm_persistent(dtype, out_dtype, vector, rows, columns, depth, stag
             count = T.alloc_local((1,), "int32")
             thread = T.get_thread_binding(0)
             steps = T.cast(T.ceildiv(k, depth), "int32")
+            turns = quotient(T.max(tiles * wide - block + grid - 1, 0), grid)
             count[0] = 0
             if early:
                 T.pdl_sync()
             if thread >= threads:
-                T.dec_max_nreg(24)
-                for turn in T.serial(T.max(T.ceildiv(tiles * wide - block, grid), 0)):
-                    locate(block + turn * grid, wide, place, column)
+                give_registers(threads)
+                for turn in T.serial(turns):
+                    tile, across = place_in_bands(block + turn * grid, tiles, wide, band)
+                    place[0] = tile
+                    column[0] = T.cast(across, "int64") * columns
                     row = S[1, place[0]]
                     if row < S[2, place[0]]:
                         line[0] = T.cast(S[0, place[0]] * n + column[0], "int32")
-                        for step in T.serial(steps):
-                            stage = count[0] % stages
-                            T.mbarrier_wait_parity(free[stage], (count[0] // stages + 1) % 2)
-                            T.tma_copy(
-                                A[row : row + rows, step * depth : (step + 1) * depth],
-                                a[stage, :, :],
-                                barrier=full[stage],
-                            )
-                            T.tma_copy(
-                                B[line[0] : line[0] + columns, step * depth : (step + 1) * depth],
-                                b[stage, :, :],
-                                barrier=full[stage],
-                            )
-                            T.mbarrier_arrive(full[stage])
-                            count[0] += 1
+                        fetch_tiles(A, B, a, b, full, free, count, row, line[0], 0, steps, False, True, shape, stages)
             else:
-                T.inc_max_nreg(240)
-                for turn in T.serial(T.max(T.ceildiv(tiles * wide - block, grid), 0)):
-                    locate(block + turn * grid, wide, place, column)
+                take_registers(threads)
+                for turn in T.serial(turns):
+                    tile, across = place_in_bands(block + turn * grid, tiles, wide, band)
+                    place[0] = tile
+                    column[0] = T.cast(across, "int64") * columns
                     row, last = T.cast(S[1, place[0]], "int64"), T.cast(S[2, place[0]], "int64")
                     if row < last:
-                        T.clear(sums)
-                        for _ in T.serial(steps):
-                            stage = count[0] % stages
-                            T.mbarrier_wait_parity(full[stage], count[0] // stages % 2)
-                            T.gemm(
-                                a[stage, :, :],
-                                b[stage, :, :],
-                                sums,
-                                transpose_B=True,
-                                policy=T.GemmWarpPolicy.FullRow,
-                            )
-                            T.mbarrier_arrive(free[stage])
-                            count[0] += 1
-                        for part in T.unroll(columns // PART, explicit=True):
-                            for i, j in T.Parallel(rows, PART):
-                                made[i, j] = T.cast(sums[i, part * PART + j], out_dtype)
+                        multiply_fetched(a, b, full, free, count, sums, steps, False, True, stages)
+                        for strip in T.unroll(columns // STRIP, explicit=True):
+                            for i, j in T.Parallel(rows, STRIP):
+                                made[i, j] = T.cast(sums[i, strip * STRIP + j], out_dtype)
                             T.sync_threads(1, threads)
-                            write(made, D, ready, row, last, column[0] + part * PART, thread)
+                            write(made, D, ready, row, last, column[0] + strip * STRIP, thread)
                             T.sync_threads(1, threads)
 
     return persistent
