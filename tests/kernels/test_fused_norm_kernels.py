@@ -269,9 +269,9 @@ def test_a_mean_of_many_elements_still_moves_on_a_cpu(offset: float) -> None:
     ("n", "span", "dtype", "expected"),
     [
         (4096, 4, torch.float16, "group_norm_on_chip"),
-        (7200, 8, torch.float16, "group_norm"),
+        (7200, 8, torch.float16, "group_norm_narrow"),
         (4096, 512, torch.float16, "group_norm_on_chip"),
-        (4096, 1024, torch.float16, "group_norm"),
+        (4096, 1024, torch.float16, "group_norm_narrow"),
         (32768, 32, torch.float16, "group_norm_streaming"),
         (8192, 8, torch.float32, "group_norm_on_chip"),
     ],
