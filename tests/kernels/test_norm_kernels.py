@@ -168,8 +168,8 @@ def test_batch_and_plane_sizes_are_not_compiled_in() -> None:
     assert one[0] == other[0]
     found = [{name for name, _ in program.arguments} for program in BatchNormTrainKernel(training(1024)).programs()]
     channels, shared = (
-        {"dtype", "vector", "threads", "unroll", "blocks"},
-        {"dtype", "vector", "lanes", "slots", "unroll", "depth", "large"},
+        {"dtype", "scales", "vector", "threads", "unroll", "blocks"},
+        {"dtype", "scales", "vector", "lanes", "slots", "unroll", "depth", "large", "instances"},
     )
     assert found == [channels, channels, shared, shared]
 
@@ -179,9 +179,20 @@ def test_gradients_share_entries_and_programs_as_norms_do() -> None:
     one, other = (BatchNormBwdKernel.entry_for(backward(length)) for length in (1024, 1016))
     assert one[0] == other[0]
     found = [{name for name, _ in program.arguments} for program in BatchNormBwdKernel(backward(1024)).programs()]
-    assert found == [
-        {"dtype", "vector", "threads", "unroll", "blocks"},
-        {"dtype", "vector", "lanes", "slots", "unroll"},
+    shared = {"dtype", "vector", "lanes", "slots", "unroll", "depth", "large"}
+    assert found == [{"dtype", "vector", "threads", "unroll", "blocks"}, shared, shared]
+
+
+def test_variants_of_gradients() -> None:
+    """Channels that a block holds have one; others are shared, of large maps by more blocks of fewer turns."""
+    kernel = BatchNormBwdKernel(backward(1 << 20))
+    assert kernel.variant((1, 64, 2048), 1 << 21) == ("whole", 0)
+    assert kernel.variant((4, 128, 1 << 17), LARGE_BYTES - 1) == ("shared", 4)
+    assert kernel.variant((4, 128, 1 << 17), LARGE_BYTES) == ("large", 64)
+    assert [program.builder for program in kernel.programs()] == [
+        "batch_norm_bwd_channels",
+        "batch_norm_bwd_planes",
+        "batch_norm_bwd_planes",
     ]
 
 

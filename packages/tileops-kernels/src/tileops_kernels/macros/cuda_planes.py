@@ -7,7 +7,7 @@ it takes a channel alone and goes through its vectors, those of one plane after 
 
 import tilelang.language as T  # noqa: N812
 
-from tileops_kernels.macros.cuda_rows import read_once
+from tileops_kernels.macros.cuda_rows import read_once, write_once
 
 
 @T.macro
@@ -24,6 +24,16 @@ def read_plane(x, unroll, vector, X, entry, channel, first, lanes, length, prese
             else:
                 for v in T.vectorized(vector):
                     x[k, v] = X[entry, channel, first + k * lanes, v]
+
+
+@T.macro
+def write_plane(x, k, vector, Y, entry, channel, first, lanes, length, once=False):
+    """Write x[k, :], of 16 bytes where it is written `once`, to where read_plane reads it."""
+    if once:
+        write_once(x, k * vector, Y, ((entry * Y.shape[1] + channel) * length + first + k * lanes) * vector)
+    else:
+        for v in T.vectorized(vector):
+            Y[entry, channel, first + k * lanes, v] = x[k, v]
 
 
 @T.macro
@@ -61,10 +71,36 @@ def plane_place(block, slot, lane, batch, channels, length, lanes, slots, unroll
         plane = T.cast(place, "int64") * slots + slot
         return T.truncdiv(plane, channels), T.truncmod(plane, channels), T.cast(lane, "int64")
     parts = T.cast(T.ceildiv(length, lanes * unroll), "int32")
+    across = T.cast(channels, "int32")
     if along:
-        plane = T.cast(T.truncdiv(place, parts), "int64")
-        first = T.cast(T.truncmod(place, parts), "int64") * (lanes * unroll) + lane
-        return T.truncdiv(plane, channels), T.truncmod(plane, channels), first
-    down, across = T.truncdiv(place, T.cast(channels, "int32")), T.truncmod(place, T.cast(channels, "int32"))
-    first = T.cast(T.truncmod(down, parts), "int64") * (lanes * unroll) + lane
-    return T.cast(T.truncdiv(down, parts), "int64"), T.cast(across, "int64"), first
+        plane, part = T.truncdiv(place, parts), T.truncmod(place, parts)
+        entry, channel = T.truncdiv(plane, across), T.truncmod(plane, across)
+    else:
+        down, channel = T.truncdiv(place, across), T.truncmod(place, across)
+        entry, part = T.truncdiv(down, parts), T.truncmod(down, parts)
+    return T.cast(entry, "int64"), T.cast(channel, "int64"), T.cast(part, "int64") * (lanes * unroll) + lane
+
+
+def split_place(block, splits, channels, along):
+    """The split, int32, and the channel of a block, where `splits` blocks form the sums of each channel.
+
+    Blocks go through the channels before they go along them, unless they go `along` first.
+    """
+    place, inner = T.cast(block, "int32"), T.cast(splits if along else channels, "int32")
+    quotient, remainder = T.truncdiv(place, inner), T.truncmod(place, inner)
+    return (remainder, T.cast(quotient, "int64")) if along else (quotient, T.cast(remainder, "int64"))
+
+
+def split_turns(split, splits, batch, length, slots, lanes, unroll, along):
+    """Turns of a split: all blocks of a channel have as many where each has neighbouring pieces, `along` it."""
+    pieces = T.cast(T.ceildiv(batch, slots), "int32") * T.cast(T.ceildiv(length, lanes * unroll), "int32")
+    step = T.cast(splits, "int32")
+    return T.truncdiv(pieces + step - 1 - (0 if along else split), step)
+
+
+def turn_place(turn, turns, split, splits, slot, lane, length, slots, lanes, unroll, along):
+    """The entry and the first vector of a thread in a turn of a split; the batch may not have that entry."""
+    piece = split * turns + turn if along else turn * T.cast(splits, "int32") + split
+    parts = T.cast(T.ceildiv(length, lanes * unroll), "int32")
+    entry = T.cast(T.truncdiv(piece, parts), "int64") * slots + slot
+    return entry, T.cast(T.truncmod(piece, parts), "int64") * (lanes * unroll) + lane

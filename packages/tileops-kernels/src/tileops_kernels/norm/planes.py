@@ -17,7 +17,7 @@ from tileops_kernels.build.loaded import Loaded
 from tileops_kernels.build.program import Program, Scalar
 from tileops_kernels.kernel import Kernel
 from tileops_kernels.memory import ACCESS_BYTES, addresses, aligned
-from tileops_kernels.norm.interfaces import BatchNormCall
+from tileops_kernels.norm.channel_interfaces import BatchNormCall
 from tileops_kernels.norm.rows import DTYPES, dtype_refusal
 
 THREADS = 256
@@ -88,18 +88,26 @@ def block_suffices(shape: tuple[int, int, int], unroll: int, sm_count: int) -> b
     return turns <= 1 or (turns <= CHANNEL_TURNS and channels >= sm_count)
 
 
-class CUDAPlanes(Kernel[PlanesCallT]):
+class Planes(Kernel[PlanesCallT]):
+    """What kernel types of every device share."""
+
+    @classmethod
+    def refusal(cls, call: PlanesCallT) -> str | None:
+        """None for the dtypes that all norms serve."""
+        return dtype_refusal(call.dtype) or super().refusal(call)
+
+    def program(self, module: str, builder: str, **settings: Scalar) -> Program:
+        """A program for the dtype of the call."""
+        return Program.of(f"tileops_kernels.norm.programs.{module}", builder, dtype=DTYPES[self.call.dtype], **settings)
+
+
+class CUDAPlanes(Planes[PlanesCallT]):
     """The launch on CUDA: planes of one vector width and one number of lanes."""
 
     def __init__(self, call: PlanesCallT) -> None:
         super().__init__(call)
         self.settings = plane_settings(call.length, call.dtype)
         self._loaded: Loaded[str, cuda.CUDAFunction] = Loaded(lambda each: cuda.load_for(self, self.variants()[each]))
-
-    @classmethod
-    def refusal(cls, call: PlanesCallT) -> str | None:
-        """None for the dtypes that all norms serve."""
-        return dtype_refusal(call.dtype) or super().refusal(call)
 
     def config(self) -> Mapping[str, object]:
         """The launch settings."""
@@ -109,13 +117,12 @@ class CUDAPlanes(Kernel[PlanesCallT]):
         """The launch settings that every program of planes has."""
         return {name: getattr(self.settings, name) for name in ("vector", "lanes", "slots", "unroll")}
 
-    def program(self, module: str, builder: str, **settings: Scalar) -> Program:
-        """A program for the dtype of the call."""
-        return Program.of(f"tileops_kernels.norm.programs.{module}", builder, dtype=DTYPES[self.call.dtype], **settings)
+    def planes(self, x: Tensor, *, apart: bool = False) -> Tensor:
+        """The planes of x as (batch, channels, vectors, vector), with plain strides and at a multiple of 16 bytes.
 
-    def planes(self, x: Tensor) -> Tensor:
-        """The planes of x as (batch, channels, vectors, vector), with plain strides and at a multiple of 16 bytes."""
-        batch, channels = x.shape[:2]
+        Those of all batch entries may be channels `apart`, of one entry.
+        """
+        batch, channels = (1, x.shape[0] * x.shape[1]) if apart else x.shape[:2]
         vector = self.settings.vector
         vectors = x.numel() // (batch * channels * vector)
         step = vectors * vector
@@ -125,24 +132,25 @@ class CUDAPlanes(Kernel[PlanesCallT]):
         """The programs by the names that `load` takes: those of their builders."""
         return {program.builder: program for program in self.programs()}
 
+    def shared_variant(self, shape: tuple[int, int, int], size: int, depth: int) -> tuple[str, int]:
+        """The variant whose blocks share channels, for (batch, channels, vectors) of `size` bytes, and their splits.
+
+        Of `large` maps caches hold too little to count on. A thread that forms sums reads `depth` vectors at a time.
+        """
+        settings, sm_count = self.settings, self.call.sm_count
+        if size >= LARGE_BYTES:
+            return "large", large_split_count(shape, settings, depth, sm_count)
+        return "shared", split_count(shape, settings, depth, sm_count)
+
     def load(self, variant: str) -> cuda.CUDAFunction:
         """The program of one of the variants, built by the first call that needs it."""
         return self._loaded[variant]
 
 
-class CPUPlanes(Kernel[PlanesCallT]):
+class CPUPlanes(Planes[PlanesCallT]):
     """The launch on a CPU: work shared among the threads that torch uses."""
 
     devices: ClassVar[frozenset[str]] = frozenset({"cpu"})
-
-    @classmethod
-    def refusal(cls, call: PlanesCallT) -> str | None:
-        """None for the dtypes that all norms serve."""
-        return dtype_refusal(call.dtype) or super().refusal(call)
-
-    def program(self, module: str, builder: str, **fixed: bool) -> Program:
-        """A program for the dtype of the call."""
-        return Program.of(f"tileops_kernels.norm.programs.{module}", builder, dtype=DTYPES[self.call.dtype], **fixed)
 
     def run(self, tensors: Mapping[str, Tensor], scalars: Sequence[float], sizes: Sequence[int]) -> None:
         """Run on tensors in the program's order, each of which has elements, its scalars and sizes."""

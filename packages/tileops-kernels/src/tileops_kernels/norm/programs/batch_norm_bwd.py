@@ -6,8 +6,18 @@ channel's `sums` are that of grad_out and that of grad_out * (x - mean).
 
 import tilelang.language as T  # noqa: N812
 
-from tileops_kernels.macros.cuda_planes import plane_blocks, plane_place, read_channel, read_plane, write_channel
-from tileops_kernels.macros.cuda_rows import READ_ONCE, add_over_lanes, fills_access, warps_of
+from tileops_kernels.macros.cuda_planes import (
+    plane_blocks,
+    plane_place,
+    read_channel,
+    read_plane,
+    split_place,
+    split_turns,
+    turn_place,
+    write_channel,
+    write_plane,
+)
+from tileops_kernels.macros.cuda_rows import READ_ONCE, WRITE_ONCE, add_over_lanes, fills_access, warps_of
 
 WARP = 32
 GROUP = 4
@@ -110,10 +120,12 @@ def batch_norm_bwd_channels(dtype, vector, threads, unroll, blocks):
     return differentiate
 
 
-def batch_norm_bwd_planes(dtype, vector, lanes, slots, unroll):
+def batch_norm_bwd_planes(dtype, vector, lanes, slots, unroll, depth, large):
     """Blocks that share channels; parameters G, X, W, S, R, P, Y, D, E.
 
-    P (splits, channels, 2) in float32 is for the partial sums; the others are as in batch_norm_bwd_channels.
+    P (splits, channels, 2) in float32 is for the partial sums; the others are as in batch_norm_bwd_channels. A thread
+    that forms sums reads `depth` vectors of each tensor at a time. Blocks go through channels before they go along
+    them. Of `large` maps, of which caches hold little, they go along channels first, read past the caches and write so.
     """
     batch = T.dynamic("batch", "int64")
     channels = T.dynamic("channels", "int64")
@@ -134,16 +146,13 @@ def batch_norm_bwd_planes(dtype, vector, lanes, slots, unroll):
         D: T.Tensor[(channels,), "float32"],
         E: T.Tensor[(channels,), "float32"],
     ):
-        with T.Kernel(splits * channels, threads=threads) as block:
+        with T.Kernel(splits * channels, threads=threads, prelude=READ_ONCE) as block:
             thread = T.get_thread_binding(0)
             slot, lane = thread // lanes, thread % lanes
-            split = T.truncdiv(T.cast(block, "int32"), T.cast(channels, "int32"))
-            channel = T.cast(T.truncmod(T.cast(block, "int32"), T.cast(channels, "int32")), "int64")
-            parts = T.cast(T.ceildiv(length, lanes * unroll), "int32")
-            pieces = T.cast(T.ceildiv(batch, slots), "int32") * parts
-            step = T.cast(splits, "int32")
-            g = T.alloc_local((unroll, vector), dtype)
-            x = T.alloc_local((unroll, vector), dtype)
+            split, channel = split_place(block, splits, channels, large)
+            turns = split_turns(split, splits, batch, length, slots, lanes, depth, large)
+            g = T.alloc_local((depth, vector), dtype)
+            x = T.alloc_local((depth, vector), dtype)
             sums = T.alloc_local((2,), "float32")
             part = T.alloc_local((2,), "float32")
             partial = T.alloc_shared((1, 2 * warps_of(threads)), "float32")
@@ -151,13 +160,11 @@ def batch_norm_bwd_planes(dtype, vector, lanes, slots, unroll):
             mean = S[channel]
             for i in T.unroll(2):
                 sums[i] = T.float32(0)
-            for turn in T.serial(T.truncdiv(pieces - split + step - 1, step)):
-                piece = turn * step + split
-                entry = T.cast(T.truncdiv(piece, parts), "int64") * slots + slot
-                first = T.cast(T.truncmod(piece, parts), "int64") * (lanes * unroll) + lane
-                read_plane(g, unroll, vector, G, entry, channel, first, lanes, length, entry < batch)
-                read_plane(x, unroll, vector, X, entry, channel, first, lanes, length, entry < batch)
-                add_products(sums, part, g, x, mean, unroll, vector, first, lanes, length, entry < batch)
+            for turn in T.serial(turns):
+                entry, first = turn_place(turn, turns, split, splits, slot, lane, length, slots, lanes, depth, large)
+                read_plane(g, depth, vector, G, entry, channel, first, lanes, length, entry < batch, large and once)
+                read_plane(x, depth, vector, X, entry, channel, first, lanes, length, entry < batch, large and once)
+                add_products(sums, part, g, x, mean, depth, vector, first, lanes, length, entry < batch)
             add_over_lanes(sums, partial, 0, thread, threads, count=2)
             if thread == 0:
                 for i in T.unroll(2):
@@ -179,10 +186,10 @@ def batch_norm_bwd_planes(dtype, vector, lanes, slots, unroll):
                 D[channel] = sums[1] * R[channel]
                 E[channel] = sums[0]
         blocks = plane_blocks(batch, channels, length, lanes, slots, unroll)
-        with T.Kernel(blocks, threads=threads, prelude=READ_ONCE) as block:
+        with T.Kernel(blocks, threads=threads, prelude=WRITE_ONCE) as block:
             thread = T.get_thread_binding(0)
             slot, lane = thread // lanes, thread % lanes
-            entry, channel, first = plane_place(block, slot, lane, batch, channels, length, lanes, slots, unroll)
+            entry, channel, first = plane_place(block, slot, lane, batch, channels, length, lanes, slots, unroll, large)
             g = T.alloc_local((unroll, vector), dtype)
             x = T.alloc_local((unroll, vector), dtype)
             slopes = T.alloc_local((4,), "float32")
@@ -194,7 +201,6 @@ def batch_norm_bwd_planes(dtype, vector, lanes, slots, unroll):
                 for k in T.unroll(unroll):
                     if first + k * lanes < length:
                         differentiate_vector(g, x, k, vector, slopes, dtype)
-                        for v in T.vectorized(vector):
-                            Y[entry, channel, first + k * lanes, v] = g[k, v]
+                        write_plane(g, k, vector, Y, entry, channel, first, lanes, length, large and once)
 
     return differentiate
