@@ -112,9 +112,7 @@ def times_of(name: str, data: Path) -> list[Times]:
 def _timed(result: Mapping[str, Any]) -> Timed:
     measurements = result["measurements"]
     rate = result.get("product_rate", 0.0)
-    own = next(found for found in measurements if found["name"] == OWN_NAME)
-    peers = [found for found in measurements if found["name"] not in {OWN_NAME, COPY_NAME}]
-    best = min(peers, key=lambda found: float(found["seconds"]), default=None)
+    own, best = _own_and_best(measurements)
     return Timed(
         result["case"],
         own["seconds"],
@@ -123,6 +121,15 @@ def _timed(result: Mapping[str, Any]) -> Timed:
         "" if best is None else best["name"],
         None if best is None else best["seconds"],
     )
+
+
+def _own_and_best(measurements: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
+    """Return what the op took, and the fastest peer whose results the reference allows."""
+    own = next(found for found in measurements if found["name"] == OWN_NAME)
+    peers = [
+        found for found in measurements if found.get("agrees", True) and found["name"] not in {OWN_NAME, COPY_NAME}
+    ]
+    return own, min(peers, key=lambda found: float(found["seconds"]), default=None)
 
 
 @dataclass(frozen=True)
@@ -148,9 +155,7 @@ def runs_of(names: Sequence[str], data: Path) -> list[Run]:
 
 def _times(result: Mapping[str, Any]) -> list[str]:
     """Return the row of one case: the op's time, and that of the fastest peer."""
-    own = next(found for found in result["measurements"] if found["name"] == "tileops")
-    peers = [found for found in result["measurements"] if found["name"] not in {"tileops", "copy"}]
-    best = min(peers, key=lambda found: float(found["seconds"]), default=None)
+    own, best = _own_and_best(result["measurements"])
     megabytes = result["traffic_bytes"] / 1e6
     row = [result["op"], result["case"], f"{megabytes:.1f}" if megabytes >= 1 else f"{megabytes:.2g}"]
     row += [f"{own['seconds'] * 1e6:.1f}", f"{own['share_of_copy']:.2f}"]

@@ -67,6 +67,23 @@ def test_decoding_gives_the_same_tokens(original: Any) -> None:
     assert int(found.position) == 15
 
 
+def test_decoding_anew_takes_the_same_tensors_and_compiles_nothing(original: Any) -> None:
+    """After `restart` a compiled step decodes the same tokens again, in the same places and by the same code."""
+    decoding = Decoding(with_ops(original), torch.randint(256, (2, 7)), 4)
+    places = decoding.tokens.data_ptr(), decoding.position.data_ptr()
+    torch.compiler.reset()
+    counter, found = CompileCounter(), []
+    for _ in range(2):
+        step = torch.compile(decoding.step, backend=counter, fullgraph=True)
+        for _ in range(4):
+            step()
+            found.append(decoding.tokens.tolist())
+        decoding.restart()
+    assert found[:4] == found[4:]
+    assert (int(decoding.position), counter.frame_count) == (7, 1)
+    assert (decoding.tokens.data_ptr(), decoding.position.data_ptr()) == places
+
+
 def test_the_original_is_left_as_it_was(original: Any) -> None:
     """The copy holds the same weights under the same names, and the original its own modules."""
     names = [name for name, _ in original.named_parameters()]

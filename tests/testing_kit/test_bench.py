@@ -17,8 +17,8 @@ from tileops.elementwise import ReluFwdOp
 from tileops_testing.bench import BenchResult, HostTimer, Runner, Timing, measure_overhead
 from tileops_testing.bench.__main__ import main
 from tileops_testing.bench.overhead import operator_call
-from tileops_testing.bench.peers import Peers
 from tileops_testing.bench.timing import DeviceActivity, palindrome, seconds_per_call
+from tileops_testing.cases import Case
 from tileops_testing.errors import CheckFailedError
 from tileops_testing.workload_cases import workload_cases
 
@@ -106,21 +106,32 @@ def test_results_without_arithmetic_are_read() -> None:
     assert BenchResult.from_dict(found).flops == 0
 
 
-@pytest.mark.parametrize(
-    ("op", "peers", "message"),
-    [
-        (CostedWrong, {"right": double}, r"CostedWrong-toy: tileops: output 0: 1 of 15 elements disagree"),
-        (Costed, {"wrong": triple}, r"Costed-toy: wrong: output 0: 15 of 15 elements disagree"),
-    ],
-)
-def test_wrong_implementations_are_not_timed(
-    op: type[Costed], peers: Mapping[str, Callable[[Tensor], Tensor]], message: str
-) -> None:
-    """An op or a peer that disagrees with the reference ends the comparison before anything is timed."""
-    timer = FixedTimer({})
+def test_a_wrong_op_is_not_timed() -> None:
+    """An op that disagrees with the reference ends the comparison before anything is timed."""
+    timer, message = FixedTimer({}), "CostedWrong-toy: tileops: output 0: 1 of 15 elements disagree"
     with pytest.raises(CheckFailedError, match=message):
-        Runner(op(), toys.doubling_case(op), device=CPU, timer=timer).compare(peers)
+        Runner(CostedWrong(), toys.doubling_case(CostedWrong), device=CPU, timer=timer).compare({"right": double})
     assert timer.asked == 0
+
+
+def test_a_wrong_peer_is_timed_and_counts_as_none() -> None:
+    """A peer that disagrees with the reference keeps its time, is marked, and is no measure of the op."""
+    timer = FixedTimer({"tileops": 2e-6, "wrong": 1e-6, "right": 4e-6, "copy by copy_": 3e-6, "copy by a kernel": 1e-6})
+    result = Runner(Costed(), toys.doubling_case(Costed), device=CPU, timer=timer).compare(
+        {"wrong": triple, "right": double}
+    )
+    assert result["tileops"].ratio_to_best_peer == 0.5
+    assert (result["wrong"].seconds, result["wrong"].agrees) == (1e-6, False)
+    assert result["wrong"].worst_error.startswith("output 0: 15 of 15 elements disagree")
+    assert result.best_peer() == result["right"]
+    assert BenchResult.from_dict(result.to_dict()) == result
+
+
+def test_where_every_peer_is_wrong_there_is_none() -> None:
+    """An op whose only peer disagrees has no ratio."""
+    timer = FixedTimer({"tileops": 2e-6, "wrong": 1e-6, "copy by copy_": 3e-6, "copy by a kernel": 1e-6})
+    result = Runner(Costed(), toys.doubling_case(Costed), device=CPU, timer=timer).compare({"wrong": triple})
+    assert (result["tileops"].ratio_to_best_peer, result.best_peer()) == (None, None)
 
 
 def test_order_is_a_palindrome() -> None:
@@ -245,12 +256,31 @@ def test_a_case_that_no_label_contains_is_refused(capsys: pytest.CaptureFixture[
     assert "lm-head" in error
 
 
+class Tripled:
+    """An op whose results are three times what they should be."""
+
+    def __init__(self, op: Any) -> None:
+        self._op = op
+
+    def __call__(self, *inputs: Tensor) -> Tensor:
+        result: Tensor = 3 * self._op(*inputs)
+        return result
+
+    def eval_roofline(self) -> Any:
+        return self._op.eval_roofline()
+
+
 def test_a_case_that_is_wrong_ends_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is said at the end, the others are measured, and the command fails."""
-    peers = Peers(lambda case, _: {"wrong": lambda x, weight: 3 * x * weight} if "bfloat16" in case.label else {})
-    monkeypatch.setattr("tileops_testing.bench.__main__.peers_for", lambda *_: peers)
+    case_of = Case.construct
+
+    def construct(case: Case, target: str | None) -> Any:
+        op = case_of(case, target)
+        return Tripled(op) if "bfloat16" in case.label else op
+
+    monkeypatch.setattr(Case, "construct", construct)
     arguments = ["RMSNormFwdOp", "--device", "cpu", "--case", "8b-decode", "--output", str(tmp_path)]
 
     assert main(arguments) == 1
@@ -259,7 +289,7 @@ def test_a_case_that_is_wrong_ends_nothing(
         "llama-8b-decode-float16",
         "llama-8b-decode-float32",
     ]
-    assert "not measured: RMSNormFwdOp-llama-8b-decode-bfloat16: wrong: output 0: " in capsys.readouterr().err
+    assert "not measured: RMSNormFwdOp-llama-8b-decode-bfloat16: tileops: output 0: " in capsys.readouterr().err
 
 
 def test_compiling_ahead_says_what_went_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -114,9 +114,11 @@ def _ways(models: Models, prompt: Tensor, chosen: argparse.Namespace) -> Iterato
         if not chosen.no_compile:
             kinds["decode, compiled, CUDA graph"] = lambda step: captured(torch.compile(step, fullgraph=True))
     taken = 2 * WARM_STEPS + 1 + 2 * chosen.steps
+    decodings = {name: Decoding(model, prompt, taken) for name, model in models.items()}
     for way, prepare in kinds.items():
-        runs = {name: prepare(Decoding(model, prompt, taken).step) for name, model in models.items()}
-        yield way, runs, batch, chosen.steps
+        for decoding in decodings.values():
+            decoding.restart()
+        yield way, {name: prepare(decoding.step) for name, decoding in decodings.items()}, batch, chosen.steps
 
 
 def _prefill(model: Any, prompt: Tensor) -> Run:

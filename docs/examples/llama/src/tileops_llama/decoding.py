@@ -42,19 +42,29 @@ def make_model(size: str, device: torch.device, dtype: torch.dtype, *, seed: int
 
 
 class Decoding:
-    """Greedy decoding of one batch; `step` takes and gives nothing: its state are tensors that stay where they are."""
+    """Greedy decoding of one batch; `step` takes and gives nothing: its state are tensors that stay where they are.
+
+    A compiled step belongs to these tensors, so decode anew by `restart` and not by another object.
+    """
 
     def __init__(self, model: Any, prompt: Tensor, new_tokens: int) -> None:
-        length = prompt.shape[1]
-        self._model = model
-        self._length = length + new_tokens
-        self._cache = StaticCache(config=model.config, max_cache_len=self._length)
-        places = torch.arange(length, device=prompt.device)
-        self._places = torch.arange(self._length, device=prompt.device)
-        mask = (self._places <= places[:, None])[None, None]
-        self.logits = self._run(prompt, places[None], mask)
-        self.tokens = self.logits[:, -1:].argmax(-1)
-        self.position = torch.full((1, 1), length, device=prompt.device)
+        batch, length = prompt.shape
+        self._model, self._prompt = model, prompt
+        self._cache = StaticCache(config=model.config, max_cache_len=length + new_tokens)
+        self._places = torch.arange(length + new_tokens, device=prompt.device)
+        self.logits = prompt.new_empty(0)
+        self.tokens = prompt.new_empty(batch, 1)
+        self.position = prompt.new_empty(1, 1)
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget every token but the prompt's and the first one after them."""
+        length = self._prompt.shape[1]
+        self._cache.reset()
+        places = self._places[:length]
+        self.logits = self._run(self._prompt, places[None], (self._places <= places[:, None])[None, None])
+        self.tokens.copy_(self.logits[:, -1:].argmax(-1))
+        self.position.fill_(length)
 
     def step(self) -> None:
         """Append one token to each sequence."""

@@ -48,6 +48,7 @@ def _number_from(value: object, least: float) -> bool:
     return isinstance(value, (int, float)) and _is_number(value) and value >= least
 
 
+_TRUTH = _Rule("true or false", lambda value: isinstance(value, bool))
 _TEXT = _Rule("a text of one line", lambda value: isinstance(value, str) and value.isprintable())
 _NAME = _Rule("a name", lambda value: isinstance(value, str) and value != "" and value.isprintable())
 _SECONDS = _Rule("a finite number above 0", lambda value: _number_from(value, 0) and value != 0)
@@ -58,7 +59,7 @@ _THREADS = _Rule("an integer of at least 1", lambda value: _number_from(value, 1
 
 _RESULT = {"op": _NAME, "case": _NAME, "device": _NAME, "threads": _THREADS, "traffic_bytes": _COUNT, "load": _AMOUNT}
 _LATER = {"flops": _COUNT, "product_rate": _AMOUNT}
-"""Fields that results of before they were kept lack."""
+"""Fields that results of before they were kept lack; those of a measurement stand below."""
 
 _MEASUREMENT = {
     "name": _NAME,
@@ -69,6 +70,7 @@ _MEASUREMENT = {
     "ratio_to_best_peer": _RATIO,
     "worst_error": _TEXT,
 }
+_LATER_MEASUREMENT = {"agrees": _TRUTH}
 
 
 def read_object(path: Path, command: str) -> dict[str, Any]:
@@ -152,10 +154,9 @@ class _Reader:
 
     def result(self, place: str, found: Mapping[str, object]) -> BenchResult:
         """Return one result, in which the op and the copy were timed."""
-        later = {name: rule for name, rule in _LATER.items() if name in found}
-        read = self.fields(place, found, _RESULT | later)
+        read = self.fields(place, found, _RESULT | _held(found, _LATER))
         measured = [
-            self.fields(f"{place}.measurements[{number}]", each, _MEASUREMENT)
+            self.fields(f"{place}.measurements[{number}]", each, _MEASUREMENT | _held(each, _LATER_MEASUREMENT))
             for number, each in enumerate(self.objects(place, found, "measurements"))
         ]
         names = [each["name"] for each in measured]
@@ -163,6 +164,10 @@ class _Reader:
             received = ", ".join(names) or "none"
             raise self.wrong(f"{place}.measurements", f"{OWN_NAME} and {COPY_NAME}, each name once", received)
         return BenchResult.from_dict({**read, "measurements": measured})
+
+
+def _held(found: Mapping[str, object], rules: Mapping[str, _Rule]) -> dict[str, _Rule]:
+    return {name: rule for name, rule in rules.items() if name in found}
 
 
 def _joined(place: str, name: str) -> str:

@@ -27,6 +27,7 @@ class Measurement:
         share_of_copy: That rate over the copy's in the same run.
         ratio_to_best_peer: ``seconds`` over the fastest peer's; below 1 is faster. None for a peer or without peers.
         worst_error: The comparison with the reference, in words.
+        agrees: Whether the reference allows the results. A peer's that it does not are no measure, however fast.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Measurement:
     share_of_copy: float
     ratio_to_best_peer: float | None
     worst_error: str
+    agrees: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +88,8 @@ class BenchResult:
         return abs(ratio - 1.0) <= max(self[name].spread for name in names)
 
     def best_peer(self) -> Measurement | None:
-        """Return the fastest implementation beside the op and the copy, None when there is none."""
-        peers = [found for found in self.measurements if found.name not in (OWN_NAME, COPY_NAME)]
+        """Return the fastest implementation that agrees, beside the op and the copy; None when there is none."""
+        peers = [found for found in self.measurements if found.agrees and found.name not in (OWN_NAME, COPY_NAME)]
         return min(peers, key=lambda found: found.seconds, default=None)
 
     def to_dict(self) -> dict[str, Any]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -15,6 +15,7 @@ from tileops_testing.bench.timing import Timer, Timing, timer_for
 from tileops_testing.cases import Case, Inputs
 from tileops_testing.errors import CheckFailedError
 from tileops_testing.numerics import NumericsError, compare, tolerance
+from tileops_testing.references import Expected
 from tileops_testing.subject import SubjectOp, outputs_of
 
 __all__ = ["OWN_NAME", "BenchOp", "Implementation", "Runner", "host_load"]
@@ -32,6 +33,13 @@ _FLOPS_PER_BYTE = 16
 _PRODUCT_NAME = "torch's product of large matrices"
 _SIDE = {"cuda": 8192, "cpu": 1024}
 """The extents of those matrices, large enough that nothing but arithmetic counts."""
+
+
+class Finding(NamedTuple):
+    """How an implementation compares with the reference: in words, and whether it agrees."""
+
+    words: str
+    agrees: bool
 
 
 class Work(Protocol):
@@ -66,15 +74,16 @@ class Runner:
     def compare(self, implementations: Mapping[str, Implementation]) -> BenchResult:
         """Check the op and ``implementations``, which take the case's inputs, and time them in one run.
 
+        An implementation that disagrees with the reference is timed all the same, marked, and not counted as a peer.
         Copies of as many bytes as the op must move are timed with them, and the fastest stands as the copy. Beside an
         op that does much arithmetic for each byte, torch's product of large matrices is timed too.
 
         Raises:
-            CheckFailedError: The op or an implementation disagrees with the reference; nothing is timed then.
+            CheckFailedError: The op disagrees with the reference; nothing is timed then.
         """
         inputs = self._case.tensors(self._device)
         everything: dict[str, Implementation] = {OWN_NAME: self._op, **implementations}
-        errors = self._check(everything, inputs)
+        findings = self._check(everything, inputs)
         work = self._work(inputs)
         moved, flops = int(work.bytes), int(work.flops)
         functions: dict[str, Callable[[], object]] = {
@@ -86,7 +95,7 @@ class Runner:
         fastest = min((timings[name] for name in copies), key=lambda timing: timing.seconds)
         shown = {name: timings[name] for name in functions} | {COPY_NAME: fastest}
         rate = 2 * _SIDE[self._device.type] ** 3 / timings[_PRODUCT_NAME].seconds if products else 0.0
-        return replace(self._result(shown, errors, moved), flops=flops, product_rate=rate)
+        return replace(self._result(shown, findings, moved), flops=flops, product_rate=rate)
 
     def _work(self, inputs: Inputs) -> Work:
         """The least work of a call, read while its tensors are there: the contents of ids may decide it."""
@@ -94,27 +103,36 @@ class Runner:
         self._op(*given)
         return self._op.eval_roofline()
 
-    def _check(self, implementations: Mapping[str, Implementation], inputs: Inputs) -> dict[str, str]:
+    def _check(self, implementations: Mapping[str, Implementation], inputs: Inputs) -> dict[str, Finding]:
         copies = self._case.copies(inputs)
         expected = self._case.expected(copies)
-        found: dict[str, str] = {}
+        found: dict[str, Finding] = {}
         for name, implementation in implementations.items():
             given = self._case.copies(inputs)
             result = outputs_of(implementation(*given))  # type: ignore[arg-type]
-            extra = 0 if name == OWN_NAME else _PEER_ROUNDINGS
-            words = [
-                self._compare(f"{name}: output {position}", output, value, terms, extra)
-                for position, (output, value, terms) in enumerate(
-                    zip(result, expected.values, expected.terms, strict=True)
-                )
-                if output is not None and value is not None
-            ]
-            for written, tensor, copy in zip(self._case.names(), given, copies, strict=True):
-                if written in expected.written and tensor is not None and copy is not None:
-                    what = f"{name}: written input {written}"
-                    words.append(self._compare(what, tensor, copy, expected.written[written], extra + 1))
-            found[name] = "; ".join(words)
+            try:
+                found[name] = Finding(self._described(name, result, (given, copies), expected), agrees=True)
+            except CheckFailedError as error:
+                if name == OWN_NAME:
+                    raise
+                found[name] = Finding(str(error).removeprefix(f"{self._case.id}: {name}: "), agrees=False)
         return found
+
+    def _described(
+        self, name: str, result: Sequence[Tensor | None], written: tuple[Inputs, Inputs], expected: Expected
+    ) -> str:
+        """How outputs compare with the reference, in words, and inputs that were written with those that it wrote."""
+        extra = 0 if name == OWN_NAME else _PEER_ROUNDINGS
+        words = [
+            self._compare(f"{name}: output {position}", output, value, terms, extra)
+            for position, (output, value, terms) in enumerate(zip(result, expected.values, expected.terms, strict=True))
+            if output is not None and value is not None
+        ]
+        for given, tensor, copy in zip(self._case.names(), *written, strict=True):
+            if given in expected.written and tensor is not None and copy is not None:
+                what = f"{name}: written input {given}"
+                words.append(self._compare(what, tensor, copy, expected.written[given], extra + 1))
+        return "; ".join(words)
 
     def _compare(self, what: str, output: Tensor, value: Tensor, terms: Tensor | None, extra: int) -> str:
         roundings = self._case.reference.roundings + extra
@@ -129,9 +147,9 @@ class Runner:
             raise CheckFailedError(f"{self._case.id}: {what}: {comparison.describe()}")
         return comparison.describe()
 
-    def _result(self, timings: Mapping[str, Timing], errors: Mapping[str, str], moved: int) -> BenchResult:
+    def _result(self, timings: Mapping[str, Timing], findings: Mapping[str, Finding], moved: int) -> BenchResult:
         copy = timings[COPY_NAME].seconds
-        peers = [timing.seconds for name, timing in timings.items() if name not in (OWN_NAME, COPY_NAME)]
+        peers = [timings[name].seconds for name, finding in findings.items() if finding.agrees and name != OWN_NAME]
         measurements = [
             Measurement(
                 name=name,
@@ -140,7 +158,8 @@ class Runner:
                 bytes_per_second=moved / timing.seconds,
                 share_of_copy=copy / timing.seconds,
                 ratio_to_best_peer=timing.seconds / min(peers) if name == OWN_NAME and peers else None,
-                worst_error=errors.get(name, ""),
+                worst_error=findings[name].words if name in findings else "",
+                agrees=name not in findings or findings[name].agrees,
             )
             for name, timing in timings.items()
         ]
