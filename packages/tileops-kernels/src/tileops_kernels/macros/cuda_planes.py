@@ -7,7 +7,10 @@ it takes a channel alone and goes through its vectors, those of one plane after 
 
 import tilelang.language as T  # noqa: N812
 
-from tileops_kernels.macros.cuda_rows import read_once, write_once
+from tileops_kernels.macros.cuda_rows import read_once
+
+LARGE_LANES = 128
+"""Threads of a block of plane_grid: the fewer, the nearer to a copy's time a pass came (docs/performance/norms.md)."""
 
 
 @T.macro
@@ -27,13 +30,10 @@ def read_plane(x, unroll, vector, X, entry, channel, first, lanes, length, prese
 
 
 @T.macro
-def write_plane(x, k, vector, Y, entry, channel, first, lanes, length, once=False):
-    """Write x[k, :], of 16 bytes where it is written `once`, to where read_plane reads it."""
-    if once:
-        write_once(x, k * vector, Y, ((entry * Y.shape[1] + channel) * length + first + k * lanes) * vector)
-    else:
-        for v in T.vectorized(vector):
-            Y[entry, channel, first + k * lanes, v] = x[k, v]
+def write_plane(x, k, vector, Y, entry, channel, first, lanes):
+    """Write x[k, :] to where read_plane reads it."""
+    for v in T.vectorized(vector):
+        Y[entry, channel, first + k * lanes, v] = x[k, v]
 
 
 @T.macro
@@ -59,12 +59,26 @@ def plane_blocks(batch, channels, length, lanes, slots, unroll):
     return T.ceildiv(batch * channels, slots) * T.ceildiv(length, lanes * unroll)
 
 
-def plane_place(block, slot, lane, batch, channels, length, lanes, slots, unroll, along=False):
+def plane_grid(batch, channels, length, unroll):
+    """Blocks that go through all planes once in the order of memory, `LARGE_LANES * unroll` vectors of one each.
+
+    Channels and entries are those of the second and the third axis, which hold 65535 at most.
+    """
+    return T.ceildiv(length, LARGE_LANES * unroll), channels, batch
+
+
+def grid_place(part, across, down, lane, unroll):
+    """The entry, the channel and the first vector of a thread in a block of plane_grid."""
+    first = T.cast(part, "int64") * (LARGE_LANES * unroll) + lane
+    return T.cast(down, "int64"), T.cast(across, "int64"), first
+
+
+def plane_place(block, slot, lane, batch, channels, length, lanes, slots, unroll):
     """The entry, the channel and the first vector of a thread in a block of plane_blocks.
 
     The entry is no less than `batch` where a slot has no plane. Blocks go backwards, to begin with what was read last
     and caches may still hold. Where a block has one plane they go through the channels before they go along them, as
-    blocks do that form sums, unless they go `along` first. Where it has more, its lanes reach the whole of them.
+    blocks do that form sums. Where it has more, its lanes reach the whole of them.
     """
     place = T.cast(plane_blocks(batch, channels, length, lanes, slots, unroll), "int32") - 1 - T.cast(block, "int32")
     if slots > 1:
@@ -72,12 +86,8 @@ def plane_place(block, slot, lane, batch, channels, length, lanes, slots, unroll
         return T.truncdiv(plane, channels), T.truncmod(plane, channels), T.cast(lane, "int64")
     parts = T.cast(T.ceildiv(length, lanes * unroll), "int32")
     across = T.cast(channels, "int32")
-    if along:
-        plane, part = T.truncdiv(place, parts), T.truncmod(place, parts)
-        entry, channel = T.truncdiv(plane, across), T.truncmod(plane, across)
-    else:
-        down, channel = T.truncdiv(place, across), T.truncmod(place, across)
-        entry, part = T.truncdiv(down, parts), T.truncmod(down, parts)
+    down, channel = T.truncdiv(place, across), T.truncmod(place, across)
+    entry, part = T.truncdiv(down, parts), T.truncmod(down, parts)
     return T.cast(entry, "int64"), T.cast(channel, "int64"), T.cast(part, "int64") * (lanes * unroll) + lane
 
 

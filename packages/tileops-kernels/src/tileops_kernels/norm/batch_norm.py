@@ -31,7 +31,10 @@ from tileops_kernels.norm.planes import (
     CHANNEL_THREADS,
     CPUPlanes,
     CUDAPlanes,
+    PlaneSettings,
     block_suffices,
+    given_settings,
+    is_large,
     plane_settings,
     plane_sizes,
 )
@@ -86,14 +89,25 @@ class BatchNormInferKernel(
 
     general: ClassVar[bool] = True
 
+    @classmethod
+    def _choose(cls, call: BatchNormInferCall) -> PlaneSettings:
+        return given_settings(call.length, call.dtype)
+
+    def variants(self) -> Mapping[str, Program]:
+        """The program for maps that caches hold, and that for `large` ones."""
+        return {
+            "cached": self.affine_program(CUDA_PROGRAMS, "batch_norm_inference", large=False, **self.sizes()),
+            "large": self.affine_program(CUDA_PROGRAMS, "batch_norm_inference", large=True, **self.sizes()),
+        }
+
     def programs(self) -> Sequence[Program]:
-        """The one program, for every shape with these settings."""
-        return [self.affine_program(CUDA_PROGRAMS, "batch_norm_inference", **self.sizes())]
+        """The programs of every variant."""
+        return tuple(self.variants().values())
 
     @classmethod
     def entry_for(cls, call: BatchNormInferCall) -> tuple[Hashable, Callable[[], BatchNormInferKernel]]:
         """One entry for all sizes of a plane that have the same settings."""
-        identity = call.device, plane_settings(call.length, call.dtype), call.dtype, call.weight_dtype, call.eps
+        identity = call.device, given_settings(call.length, call.dtype), call.dtype, call.weight_dtype, call.eps
         return identity, partial(cls, call)
 
     def forward(
@@ -104,10 +118,11 @@ class BatchNormInferKernel(
         if y.numel() == 0:
             return y
         planes = self.planes(x)
-        channels = x.shape[1]
+        batch, channels, vectors, _ = planes.shape
+        variant = "large" if is_large((batch, channels, vectors), y.nbytes) else "cached"
         affine = parameters(channels, self.call.weight_dtype, weight, bias, running_mean)
         with torch.cuda.device(x.device):
-            self.load("batch_norm_inference")(
+            self.load(variant)(
                 planes,
                 *(tensor.as_strided((channels,), (1,)) for tensor in (running_mean, running_var)),
                 *affine,

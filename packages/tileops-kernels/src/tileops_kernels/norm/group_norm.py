@@ -64,8 +64,6 @@ class GroupNormStreamingKernel(GroupNormCUDAKernel, StreamedRows):
 class GroupNormNarrowKernel(GroupNormCUDAKernel, NarrowRows):
     """GroupNorm with the whole group in registers, of channels that are read in less than 16 bytes at a time."""
 
-    threads: ClassVar[int] = 512
-
 
 class GroupNormKernel(GroupNormCUDAKernel, GeneralRows):
     """GroupNorm for channels of any length."""

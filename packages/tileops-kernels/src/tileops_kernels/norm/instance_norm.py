@@ -7,13 +7,24 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from tileops_kernels.build.program import Program
 from tileops_kernels.kernel import KernelType
 from tileops_kernels.norm.channel_interfaces import InstanceNormTrainCall, InstanceNormTrainFwdInterface
 from tileops_kernels.norm.channels import CPU_PROGRAMS, OwnStatistics, OwnStatisticsCPU
-from tileops_kernels.norm.planes import CHANNEL_THREADS, PlaneSettings, plane_settings
+from tileops_kernels.norm.planes import plane_settings, plane_vector, power_of_two
+from tileops_kernels.norm.rows import WARP
+
+_THREADS = 256
+"""Threads of a block whose planes do not need more."""
+
+_LANES = 512
+"""Threads at most that a plane has."""
+
+_UNROLL = 8
+"""Vectors of a thread at most that it has in registers."""
 
 _INSTANCE_SLOTS = 16
 """Planes of a channel at most that a block has under way together."""
@@ -32,12 +43,12 @@ class InstanceSettings:
     blocks: int
 
 
-def instance_settings(settings: PlaneSettings) -> InstanceSettings:
-    """Fewer lanes than a pass over planes has, of twice the vectors, so that more planes are under way."""
-    lanes = max(1, settings.lanes // 2)
-    unroll = 2 * settings.unroll
-    slots = max(1, min(CHANNEL_THREADS // lanes, _INSTANCE_SLOTS))
-    return InstanceSettings(lanes=lanes, slots=slots, unroll=unroll, blocks=2)
+def instance_settings(length: int, dtype: torch.dtype) -> InstanceSettings:
+    """A warp for a plane that its registers hold, more lanes for a longer one; other threads have more planes."""
+    vectors = length // plane_vector(length, dtype)
+    lanes = min(_LANES, power_of_two(vectors), max(WARP, power_of_two(-(-vectors // _UNROLL))))
+    slots = max(1, min(_THREADS // lanes, _INSTANCE_SLOTS))
+    return InstanceSettings(lanes=lanes, slots=slots, unroll=min(_UNROLL, -(-vectors // lanes)), blocks=1)
 
 
 class InstanceNormTrainKernel(OwnStatistics[InstanceNormTrainCall], InstanceNormTrainFwdInterface):
@@ -47,7 +58,7 @@ class InstanceNormTrainKernel(OwnStatistics[InstanceNormTrainCall], InstanceNorm
 
     def __init__(self, call: InstanceNormTrainCall) -> None:
         super().__init__(call)
-        self.channel_settings = instance_settings(self.settings)
+        self.channel_settings = instance_settings(call.length, call.dtype)
 
     def whole_variants(self) -> Mapping[str, Program]:
         """The one program whose blocks have a channel each."""
@@ -57,19 +68,21 @@ class InstanceNormTrainKernel(OwnStatistics[InstanceNormTrainCall], InstanceNorm
     def whole(self, shape: tuple[int, int, int]) -> str | None:
         """See `OwnStatistics.whole`.
 
-        A block suffices for planes of one part, which it reads once, for few turns, and where channels are as many as
-        multiprocessors, so that none has nothing to do.
+        A block suffices for planes of one part, which it reads once, for few turns, and where channels are about as
+        many as multiprocessors, so that few have nothing to do.
         """
         batch, channels, vectors = shape
         settings = self.channel_settings
         parts = -(-vectors // (settings.lanes * settings.unroll))
         turns = -(-batch // settings.slots) * parts
-        return "whole" if parts == 1 or turns <= _INSTANCE_TURNS or channels >= self.call.sm_count else None
+        busy = 8 * channels >= 7 * self.call.sm_count
+        return "whole" if parts == 1 or turns <= _INSTANCE_TURNS or busy else None
 
     @classmethod
     def entry_for(cls, call: InstanceNormTrainCall) -> tuple[Hashable, Callable[[], InstanceNormTrainKernel]]:
         """One entry for all sizes of a plane that have the same settings."""
-        identity = call.device, plane_settings(call.length, call.dtype), call.dtype, call.weight_dtype
+        settings = plane_settings(call.length, call.dtype), instance_settings(call.length, call.dtype)
+        identity = call.device, *settings, call.dtype, call.weight_dtype
         return (*identity, call.eps, call.momentum), partial(cls, call)
 
     def forward(

@@ -18,7 +18,7 @@ from tileops_kernels.build.program import Program, Scalar
 from tileops_kernels.kernel import Kernel
 from tileops_kernels.memory import ACCESS_BYTES, addresses, aligned
 from tileops_kernels.norm.channel_interfaces import BatchNormCall
-from tileops_kernels.norm.rows import DTYPES, dtype_refusal
+from tileops_kernels.norm.rows import DTYPES, WARP, dtype_refusal
 
 THREADS = 256
 CHANNEL_THREADS = 512
@@ -26,6 +26,9 @@ CHANNEL_TURNS = 4
 
 LARGE_BYTES = 1 << 29
 """What maps have at least of which caches hold too little to count on: ten times the cache of the device measured."""
+
+_GRID_LIMIT = 65535
+"""Blocks along the second and the third axis of a grid at most, which are channels and entries of a large map."""
 
 LARGE_SPLITS = 64
 """Blocks that share the statistics of one channel of a large map, where each has that many turns."""
@@ -37,7 +40,7 @@ PlanesCallT = TypeVar("PlanesCallT", bound=BatchNormCall)
 
 @dataclass(frozen=True, slots=True)
 class PlaneSettings:
-    """Launch settings of planes: see `macros/cuda_planes.py`."""
+    """Launch settings of planes: see `macros/cuda_planes.py`. The pass over a large map has its own there."""
 
     vector: int
     lanes: int
@@ -46,18 +49,46 @@ class PlaneSettings:
     depth: int
 
 
+def plane_vector(length: int, dtype: torch.dtype) -> int:
+    """Elements of the widest access that divides a plane."""
+    return gcd(length, ACCESS_BYTES // dtype.itemsize)
+
+
+def power_of_two(count: int) -> int:
+    """The least power of two that is no less than `count`."""
+    return 1 << (count - 1).bit_length()
+
+
 def plane_settings(length: int, dtype: torch.dtype) -> PlaneSettings:
     """The widest access that divides a plane; lanes along it as far as it reaches, the other threads over the batch.
 
     A pass that forms statistics and writes nothing reads `depth` vectors a thread at a time, others `unroll`: it has
     more bytes under way, and what it does once for each time weighs less.
     """
-    vector = gcd(length, ACCESS_BYTES // dtype.itemsize)
+    vector = plane_vector(length, dtype)
     vectors = length // vector
-    lanes = min(THREADS, 1 << (vectors - 1).bit_length())
+    lanes = min(THREADS, power_of_two(vectors))
     unroll = min(4, -(-vectors // lanes))
     depth = 8 if vectors >= 8 * lanes else unroll
     return PlaneSettings(vector=vector, lanes=lanes, slots=THREADS // lanes, unroll=unroll, depth=depth)
+
+
+def given_settings(length: int, dtype: torch.dtype) -> PlaneSettings:
+    """Those of a pass by given statistics: a warp for a short plane, and in a block of it four such planes.
+
+    A thread reads up to four vectors before it waits for the statistics of its plane.
+    """
+    vector = plane_vector(length, dtype)
+    vectors = length // vector
+    lanes = min(THREADS, power_of_two(vectors), max(WARP, power_of_two(-(-vectors // 4))))
+    unroll = min(4, -(-vectors // lanes))
+    return PlaneSettings(vector=vector, lanes=lanes, slots=max(1, 4 * WARP // lanes), unroll=unroll, depth=unroll)
+
+
+def is_large(shape: tuple[int, int, int], size: int) -> bool:
+    """Whether caches hold too little of (batch, channels, vectors) of `size` bytes to count on, and a grid holds it."""
+    batch, channels, _ = shape
+    return size >= LARGE_BYTES and max(batch, channels) <= _GRID_LIMIT
 
 
 def split_count(shape: tuple[int, int, int], settings: PlaneSettings, depth: int, sm_count: int) -> int:
@@ -106,8 +137,12 @@ class CUDAPlanes(Planes[PlanesCallT]):
 
     def __init__(self, call: PlanesCallT) -> None:
         super().__init__(call)
-        self.settings = plane_settings(call.length, call.dtype)
+        self.settings = self._choose(call)
         self._loaded: Loaded[str, cuda.CUDAFunction] = Loaded(lambda each: cuda.load_for(self, self.variants()[each]))
+
+    @classmethod
+    def _choose(cls, call: PlanesCallT) -> PlaneSettings:
+        return plane_settings(call.length, call.dtype)
 
     def config(self) -> Mapping[str, object]:
         """The launch settings."""
@@ -138,7 +173,7 @@ class CUDAPlanes(Planes[PlanesCallT]):
         Of `large` maps caches hold too little to count on. A thread that forms sums reads `depth` vectors at a time.
         """
         settings, sm_count = self.settings, self.call.sm_count
-        if size >= LARGE_BYTES:
+        if is_large(shape, size):
             return "large", large_split_count(shape, settings, depth, sm_count)
         return "shared", split_count(shape, settings, depth, sm_count)
 

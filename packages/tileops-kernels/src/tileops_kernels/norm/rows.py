@@ -74,6 +74,17 @@ def on_chip_settings(call: LayerNormCall, *, threads: int = 768, accesses: int =
     return OnChipSettings(lanes=lanes, rows=1, blocks=max(1, threads // lanes))
 
 
+def narrow_settings(call: LayerNormCall) -> OnChipSettings:
+    """Blocks of 128 threads as far as eight accesses of each hold a row; four where it is shorter than they or longer.
+
+    Accesses of less than 16 bytes leave a thread registers for more of them (docs/performance/norms.md).
+    """
+    vectors = call.n // piece_vector(call)
+    accesses = 8 if 128 < vectors <= 1024 else 4
+    lanes = lanes_of(-(-vectors // accesses))
+    return OnChipSettings(lanes=lanes, rows=max(1, 128 // lanes), blocks=1)
+
+
 def streaming_settings(call: LayerNormCall, *, unroll: int = 8) -> StreamingSettings:
     """As many threads as a block may have, so that the few rows under way are still cached when read again."""
     vector = vector_width(call)
@@ -281,6 +292,10 @@ class OnChipRows(CUDARows):
 
 class NarrowRows(OnChipRows):
     """The whole row in registers, in narrower accesses: rows whose pieces are no whole ones of 16 bytes."""
+
+    @classmethod
+    def _choose(cls, call: LayerNormCall) -> OnChipSettings:
+        return narrow_settings(call)
 
     @classmethod
     def _access_refusal(cls, call: LayerNormCall) -> str | None:

@@ -9,7 +9,10 @@ import tilelang.language as T  # noqa: N812
 from tileops_kernels.macros.cuda_channels import move_statistics, move_to_means, normalize_vector, read_affine, unbiased
 from tileops_kernels.macros.cuda_moments import add_vectors, clear_moments, merge_moments, moments_over_lanes
 from tileops_kernels.macros.cuda_planes import (
+    LARGE_LANES,
+    grid_place,
     plane_blocks,
+    plane_grid,
     plane_place,
     read_channel,
     read_plane,
@@ -19,52 +22,110 @@ from tileops_kernels.macros.cuda_planes import (
     write_channel,
     write_plane,
 )
-from tileops_kernels.macros.cuda_rows import KEEP_PACKED, READ_ONCE, WRITE_ONCE, fills_access, warps_of
+from tileops_kernels.macros.cuda_rows import KEEP_PACKED, READ_ONCE, fills_access, warps_of
 
 WARP = 32
 GROUP = 4
 """Channels whose partial statistics one block merges, a warp for each."""
 INSTANCE_WARPS = 8
 """Warps that merge those of the instances of one channel, each in turn."""
+LARGE_UNROLL = 1
+"""Vectors of a thread that normalises a large map."""
+
+
+@T.macro
+def normalize_part(X, W, B, S, Q, Y, eps, flags, entry, channel, first, length, sizes, dtype, squared, instances, once):
+    """Y = (X - mean) * scale * W + B of a thread's vectors of one plane; `sizes` is (vector, lanes, unroll).
+
+    The others are as in normalize_planes; vectors are read past the caches where `once`, which takes 16 bytes.
+    """
+    vector, lanes, unroll = sizes
+    x = T.alloc_local((unroll, vector), dtype)
+    affine = T.alloc_local((4,), "float32")
+    read_plane(x, unroll, vector, X, entry, channel, first, lanes, length, True, once)
+    affine[0] = S[channel]
+    affine[1] = Q[channel]
+    if squared:
+        affine[1] = T.rsqrt(affine[1] + eps)
+    read_affine(affine, W, B, T.truncmod(channel, W.shape[0]) if instances else channel, flags)
+    for k in T.unroll(unroll):
+        if first + k * lanes < length:
+            normalize_vector(x, k, vector, affine, dtype)
+            write_plane(x, k, vector, Y, entry, channel, first, lanes)
 
 
 @T.macro
 def normalize_planes(
-    X, W, B, S, Q, Y, eps, flags, batch, channels, length, sizes, dtype, squared, large=False, instances=False
+    X, W, B, S, Q, Y, eps, flags, batch, channels, length, sizes, dtype, squared, large, instances=False, prelude=None
 ):
     """Y = (X - mean) * scale * W + B in parts of planes; `sizes` is (vector, lanes, slots, unroll).
 
     Of `instances` each is a channel of its own in X, and W and B go through those of one after those of another.
 
     S holds the means. Q holds the variances where they are `squared` deviations to which eps is added, else the scales.
-    Of a `large` map blocks go along channels before they go through them, and results are written past the caches.
+    A program has the text of read_once once: `prelude` is that text where no launch before has it.
+    Of a `large` map whose planes have a block each at least, blocks go through memory in its order, by plane_grid.
     """
     vector, lanes, slots, unroll = sizes
-    once = fills_access(vector, dtype)
-    blocks = plane_blocks(batch, channels, length, lanes, slots, unroll)
-    with T.Kernel(blocks, threads=slots * lanes, prelude=READ_ONCE + WRITE_ONCE) as block:
-        thread = T.get_thread_binding(0)
-        slot, lane = thread // lanes, thread % lanes
-        entry, channel, first = plane_place(block, slot, lane, batch, channels, length, lanes, slots, unroll, large)
-        x = T.alloc_local((unroll, vector), dtype)
-        affine = T.alloc_local((4,), "float32")
-        if entry < batch:
-            read_plane(x, unroll, vector, X, entry, channel, first, lanes, length, True, once)
-            affine[0] = S[channel]
-            affine[1] = Q[channel]
-            if squared:
-                affine[1] = T.rsqrt(affine[1] + eps)
-            read_affine(affine, W, B, T.truncmod(channel, W.shape[0]) if instances else channel, flags)
-            for k in T.unroll(unroll):
-                if first + k * lanes < length:
-                    normalize_vector(x, k, vector, affine, dtype)
-                    write_plane(x, k, vector, Y, entry, channel, first, lanes, length, large and once)
+    if large and slots == 1:
+        grid = plane_grid(batch, channels, length, LARGE_UNROLL)
+        with T.Kernel(*grid, threads=LARGE_LANES) as (part, across, down):
+            entry, channel, first = grid_place(part, across, down, T.get_thread_binding(0), LARGE_UNROLL)
+            part_sizes = (vector, LARGE_LANES, LARGE_UNROLL)
+            normalize_part(
+                X,
+                W,
+                B,
+                S,
+                Q,
+                Y,
+                eps,
+                flags,
+                entry,
+                channel,
+                first,
+                length,
+                part_sizes,
+                dtype,
+                squared,
+                instances,
+                False,
+            )
+    else:
+        once = fills_access(vector, dtype)
+        blocks = plane_blocks(batch, channels, length, lanes, slots, unroll)
+        with T.Kernel(blocks, threads=slots * lanes, prelude=prelude) as block:
+            thread = T.get_thread_binding(0)
+            slot, lane = thread // lanes, thread % lanes
+            entry, channel, first = plane_place(block, slot, lane, batch, channels, length, lanes, slots, unroll)
+            part_sizes = (vector, lanes, unroll)
+            if entry < batch:
+                normalize_part(
+                    X,
+                    W,
+                    B,
+                    S,
+                    Q,
+                    Y,
+                    eps,
+                    flags,
+                    entry,
+                    channel,
+                    first,
+                    length,
+                    part_sizes,
+                    dtype,
+                    squared,
+                    instances,
+                    once,
+                )
 
 
-def batch_norm_inference(dtype, scales, vector, lanes, slots, unroll):
+def batch_norm_inference(dtype, scales, vector, lanes, slots, unroll, large):
     """Normalise by given statistics; parameters X, mean, variance, W, B, Y, eps, flags.
 
-    `flags` has bit 1 set where W is to be read, and bit 2 where B is; a tensor that is not may be any of its shape.
+    `flags` has bit 1 set where W is to be read, and bit 2 where B is; a tensor that is not may be any of its shape. A
+    `large` map has at most 65535 channels, and as many entries.
     """
     batch = T.dynamic("batch", "int64")
     channels = T.dynamic("channels", "int64")
@@ -82,7 +143,22 @@ def batch_norm_inference(dtype, scales, vector, lanes, slots, unroll):
         flags: T.int32,
     ):
         normalize_planes(
-            X, W, B, S, Q, Y, eps, flags, batch, channels, length, (vector, lanes, slots, unroll), dtype, True
+            X,
+            W,
+            B,
+            S,
+            Q,
+            Y,
+            eps,
+            flags,
+            batch,
+            channels,
+            length,
+            (vector, lanes, slots, unroll),
+            dtype,
+            True,
+            large,
+            prelude=READ_ONCE,
         )
 
     return normalize
@@ -160,7 +236,8 @@ def batch_norm_training(dtype, scales, vector, lanes, slots, unroll, depth, larg
     P (splits, channels, 3), S (channels,) and Q (channels,), all float32, are for the partial statistics, the means and
     the scales. `flags` is as in batch_norm_channels. A thread that forms statistics reads `depth` vectors at a time,
     and four of its blocks fit on a multiprocessor. Blocks go through channels before they go along them. Of `large`
-    maps, of which caches hold little, they go along channels first, read statistics past the caches and write so too.
+    maps, of which caches hold little, they go along channels first and read statistics past the caches; those have at
+    most 65535 channels, and as many entries.
     """
     batch = T.dynamic("batch", "int64")
     channels = T.dynamic("channels", "int64")
@@ -186,7 +263,7 @@ def batch_norm_training(dtype, scales, vector, lanes, slots, unroll, depth, larg
         momentum: T.float32,
         flags: T.int32,
     ):
-        with T.Kernel(splits * channels, threads=threads, prelude=KEEP_PACKED) as block:
+        with T.Kernel(splits * channels, threads=threads, prelude=KEEP_PACKED + READ_ONCE) as block:
             thread = T.get_thread_binding(0)
             slot, lane = thread // lanes, thread % lanes
             split, channel = split_place(block, splits, channels, large)

@@ -7,7 +7,10 @@ channel's `sums` are that of grad_out and that of grad_out * (x - mean).
 import tilelang.language as T  # noqa: N812
 
 from tileops_kernels.macros.cuda_planes import (
+    LARGE_LANES,
+    grid_place,
     plane_blocks,
+    plane_grid,
     plane_place,
     read_channel,
     read_plane,
@@ -17,11 +20,13 @@ from tileops_kernels.macros.cuda_planes import (
     write_channel,
     write_plane,
 )
-from tileops_kernels.macros.cuda_rows import READ_ONCE, WRITE_ONCE, add_over_lanes, fills_access, warps_of
+from tileops_kernels.macros.cuda_rows import READ_ONCE, add_over_lanes, fills_access, warps_of
 
 WARP = 32
 GROUP = 4
 """Channels whose partial sums one block merges, a warp for each."""
+LARGE_UNROLL = 2
+"""Vectors of a thread that forms the gradients of a large map: it divides by the number of elements before."""
 
 
 @T.macro
@@ -56,6 +61,57 @@ def differentiate_vector(g, x, k, vector, slopes, dtype):
     for v in T.unroll(vector):
         along = (T.cast(x[k, v], "float32") - slopes[0]) * slopes[2]
         g[k, v] = T.cast((T.cast(g[k, v], "float32") - slopes[1] - along) * slopes[3], dtype)
+
+
+@T.macro
+def differentiate_part(G, X, W, S, R, Y, D, E, entry, channel, first, length, elements, sizes, dtype, once):
+    """Y = the gradient of X of a thread's vectors of one plane; `sizes` is (vector, lanes, unroll).
+
+    The others are as in differentiate_planes; vectors are read past the caches where `once`, which takes 16 bytes.
+    """
+    vector, lanes, unroll = sizes
+    g = T.alloc_local((unroll, vector), dtype)
+    x = T.alloc_local((unroll, vector), dtype)
+    slopes = T.alloc_local((4,), "float32")
+    read_plane(g, unroll, vector, G, entry, channel, first, lanes, length, True, once)
+    read_plane(x, unroll, vector, X, entry, channel, first, lanes, length, True, once)
+    settle_slopes(slopes, S, R, W, channel, E[channel], D[channel], elements)
+    for k in T.unroll(unroll):
+        if first + k * lanes < length:
+            differentiate_vector(g, x, k, vector, slopes, dtype)
+            write_plane(g, k, vector, Y, entry, channel, first, lanes)
+
+
+@T.macro
+def differentiate_planes(G, X, W, S, R, Y, D, E, batch, channels, length, sizes, dtype, large):
+    """Y = the gradient of X in parts of planes, once D and E are those of weight and bias.
+
+    `sizes` is (vector, lanes, slots, unroll). Of a `large` map whose planes have a block each at least, blocks go
+    through memory in its order, by plane_grid.
+    """
+    vector, lanes, slots, unroll = sizes
+    if large and slots == 1:
+        grid = plane_grid(batch, channels, length, LARGE_UNROLL)
+        with T.Kernel(*grid, threads=LARGE_LANES) as (part, across, down):
+            entry, channel, first = grid_place(part, across, down, T.get_thread_binding(0), LARGE_UNROLL)
+            part_sizes = (vector, LARGE_LANES, LARGE_UNROLL)
+            elements = T.cast(batch * length * vector, "float32")
+            differentiate_part(
+                G, X, W, S, R, Y, D, E, entry, channel, first, length, elements, part_sizes, dtype, False
+            )
+    else:
+        once = fills_access(vector, dtype)
+        blocks = plane_blocks(batch, channels, length, lanes, slots, unroll)
+        with T.Kernel(blocks, threads=slots * lanes) as block:
+            thread = T.get_thread_binding(0)
+            slot, lane = thread // lanes, thread % lanes
+            entry, channel, first = plane_place(block, slot, lane, batch, channels, length, lanes, slots, unroll)
+            part_sizes = (vector, lanes, unroll)
+            elements = T.cast(batch * length * vector, "float32")
+            if entry < batch:
+                differentiate_part(
+                    G, X, W, S, R, Y, D, E, entry, channel, first, length, elements, part_sizes, dtype, once
+                )
 
 
 def batch_norm_bwd_channels(dtype, vector, threads, unroll, blocks):
@@ -125,7 +181,8 @@ def batch_norm_bwd_planes(dtype, vector, lanes, slots, unroll, depth, large):
 
     P (splits, channels, 2) in float32 is for the partial sums; the others are as in batch_norm_bwd_channels. A thread
     that forms sums reads `depth` vectors of each tensor at a time. Blocks go through channels before they go along
-    them. Of `large` maps, of which caches hold little, they go along channels first, read past the caches and write so.
+    them. Of `large` maps, of which caches hold little, they go along channels first and read sums past the caches.
+    Those have at most 65535 channels, and as many entries.
     """
     batch = T.dynamic("batch", "int64")
     channels = T.dynamic("channels", "int64")
@@ -185,22 +242,8 @@ def batch_norm_bwd_planes(dtype, vector, lanes, slots, unroll, depth, large):
             if channel < channels and lane == 0:
                 D[channel] = sums[1] * R[channel]
                 E[channel] = sums[0]
-        blocks = plane_blocks(batch, channels, length, lanes, slots, unroll)
-        with T.Kernel(blocks, threads=threads, prelude=WRITE_ONCE) as block:
-            thread = T.get_thread_binding(0)
-            slot, lane = thread // lanes, thread % lanes
-            entry, channel, first = plane_place(block, slot, lane, batch, channels, length, lanes, slots, unroll, large)
-            g = T.alloc_local((unroll, vector), dtype)
-            x = T.alloc_local((unroll, vector), dtype)
-            slopes = T.alloc_local((4,), "float32")
-            if entry < batch:
-                read_plane(g, unroll, vector, G, entry, channel, first, lanes, length, True, once)
-                read_plane(x, unroll, vector, X, entry, channel, first, lanes, length, True, once)
-                elements = T.cast(batch * length * vector, "float32")
-                settle_slopes(slopes, S, R, W, channel, E[channel], D[channel], elements)
-                for k in T.unroll(unroll):
-                    if first + k * lanes < length:
-                        differentiate_vector(g, x, k, vector, slopes, dtype)
-                        write_plane(g, k, vector, Y, entry, channel, first, lanes, length, large and once)
+        differentiate_planes(
+            G, X, W, S, R, Y, D, E, batch, channels, length, (vector, lanes, slots, unroll), dtype, large
+        )
 
     return differentiate

@@ -75,7 +75,7 @@ def instance_norm_channels(dtype, scales, vector, lanes, slots, unroll, blocks):
                     for k in T.unroll(unroll):
                         if entry < batch and first + k * lanes < length:
                             normalize_vector(x, k, vector, affine, dtype)
-                            write_plane(x, k, vector, Y, entry, channel, first, lanes, length)
+                            write_plane(x, k, vector, Y, entry, channel, first, lanes)
             move_to_means(M, V, channel, totals, shares, slot, lane, slots, T.cast(batch, "float32"), momentum)
 
     return normalize
