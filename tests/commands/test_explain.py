@@ -281,10 +281,11 @@ def test_a_reader_may_stop_reading() -> None:
     assert (said, status) == (b"", 0)
 
 
-def test_a_norm_by_given_statistics_is_explained_with_half_precision_weights() -> None:
-    """What the op converts before it asks for a kernel needs no device either."""
+@pytest.mark.parametrize(("own", "kernel"), [("False", "batch_norm_infer"), ("True", "instance_norm_train")])
+def test_a_norm_with_running_statistics_is_explained_with_half_precision_weights(own: str, kernel: str) -> None:
+    """What the op does before it asks for a kernel needs no device either."""
     statistics = dict.fromkeys(("running_mean", "running_var"), "4:float32")
     tensors = {"x": "2x4x8x8:bfloat16", **statistics, "weight": "4:bfloat16", "bias": "4:bfloat16"}
     stated = [f"{name}={text}@cuda:sm90" for name, text in tensors.items()]
-    explained = read_call("InstanceNormFwdOp", ["use_input_stats=False", *stated]).explain()
-    assert served(explained) == ["batch_norm_infer"]
+    explained = read_call("InstanceNormFwdOp", [f"use_input_stats={own}", *stated]).explain()
+    assert served(explained) == [kernel]

@@ -44,7 +44,7 @@ from tileops_kernels.norm.fused_add_norm import (
     AddRMSNormOnChipKernel,
     AddRMSNormStreamingKernel,
 )
-from tileops_kernels.norm.group_norm import GroupNormKernel, GroupNormOnChipKernel
+from tileops_kernels.norm.group_norm import GroupNormKernel, GroupNormNarrowKernel, GroupNormOnChipKernel
 from tileops_kernels.norm.rows import OnChipSettings, on_chip_settings, vector_width
 
 HOPPER = DeviceFacts(arch=90, sm_count=132, smem_budget=232448)
@@ -269,9 +269,9 @@ def test_a_mean_of_many_elements_still_moves_on_a_cpu(offset: float) -> None:
     ("n", "span", "dtype", "expected"),
     [
         (4096, 4, torch.float16, "group_norm_on_chip"),
-        (7200, 8, torch.float16, "group_norm"),
+        (7200, 8, torch.float16, "group_norm_narrow"),
         (4096, 512, torch.float16, "group_norm_on_chip"),
-        (4096, 1024, torch.float16, "group_norm"),
+        (4096, 1024, torch.float16, "group_norm_narrow"),
         (32768, 32, torch.float16, "group_norm_streaming"),
         (8192, 8, torch.float32, "group_norm_on_chip"),
     ],
@@ -280,6 +280,23 @@ def test_groups_on_cuda(n: int, span: int, dtype: torch.dtype, expected: str) ->
     """Groups of channels of whole 16-byte accesses stay on chip while they fit; others are general."""
     call = GroupNormCall(device=CUDA, n=n, span=span, eps=1e-5, dtype=dtype, facts=HOPPER)
     assert group_norm_kernels().key_for(call) == expected
+
+
+@pytest.mark.parametrize(
+    ("n", "span", "settings"),
+    [
+        (49, 1, OnChipSettings(lanes=16, rows=8, blocks=1)),
+        (196, 1, OnChipSettings(lanes=16, rows=8, blocks=1)),
+        (1568, 8, OnChipSettings(lanes=64, rows=2, blocks=1)),
+        (784, 16, OnChipSettings(lanes=128, rows=1, blocks=1)),
+        (7200, 8, OnChipSettings(lanes=480, rows=1, blocks=1)),
+        (2, 2, OnChipSettings(lanes=1, rows=128, blocks=1)),
+    ],
+)
+def test_settings_of_narrow_accesses(n: int, span: int, settings: OnChipSettings) -> None:
+    """Groups of channels that are no whole accesses have few threads with four or eight narrower ones each."""
+    call = GroupNormCall(device=CUDA, n=n, span=span, eps=1e-5, dtype=torch.float16, facts=HOPPER)
+    assert GroupNormNarrowKernel(call).settings == settings
 
 
 def test_channels_are_named_in_the_refusal() -> None:

@@ -34,14 +34,7 @@ from tileops_kernels.norm.layer_norm import (
     LeanSettings,
     lean_settings,
 )
-from tileops_kernels.norm.planes import (
-    LARGE_BYTES,
-    PlaneSettings,
-    block_suffices,
-    large_split_count,
-    plane_settings,
-    split_count,
-)
+from tileops_kernels.norm.planes import LARGE_BYTES, PlaneSettings, block_suffices, plane_settings
 from tileops_kernels.norm.rows import OnChipSettings
 
 HOPPER = DeviceFacts(arch=90, sm_count=132, smem_budget=232448)
@@ -118,25 +111,6 @@ def test_plane_settings(length: int, dtype: torch.dtype, settings: PlaneSettings
     assert plane_settings(length, dtype) == settings
 
 
-def test_splits_fill_the_device_without_running_dry() -> None:
-    """Few channels are shared among many blocks, many have one each, and no block is without work."""
-    settings = plane_settings(1 << 20, torch.float32)
-    assert split_count((4, 128, 1 << 18), settings, 8, 132) == 4
-    assert split_count((4, 3, 1 << 18), settings, 8, 132) == 176
-    assert split_count((4, 2000, 1 << 18), settings, 8, 132) == 1
-    assert split_count((1, 3, 256), settings, 8, 132) == 1
-    assert [split_count((2, 3, 2048), settings, depth, 132) for depth in (4, 8)] == [4, 2]
-
-
-def test_splits_of_large_maps_have_turns_enough() -> None:
-    """A channel has up to 64 blocks of eight turns each; few channels have as many as fill the device."""
-    settings = plane_settings(1 << 20, torch.float32)
-    assert large_split_count((4, 128, 1 << 18), settings, 8, 132) == 64
-    assert large_split_count((2, 128, 1 << 17), settings, 8, 132) == 16
-    assert large_split_count((8, 2000, 1 << 11), settings, 8, 132) == 1
-    assert large_split_count((4, 3, 1 << 18), settings, 8, 132) == 176
-
-
 def test_variants_of_training() -> None:
     """Small channels, then whole ones have a block; others are shared, of large maps otherwise."""
     kernel = BatchNormTrainKernel(training(1024))
@@ -146,6 +120,7 @@ def test_variants_of_training() -> None:
     assert kernel.variant((33, 64, 128), LARGE_BYTES - 1) == ("shared", 8)
     assert kernel.variant((33, 64, 128), LARGE_BYTES) == ("large", 8)
     assert kernel.variant((512, 64, 128), LARGE_BYTES) == ("large", 32)
+    assert kernel.variant((65536, 64, 128), LARGE_BYTES) == ("shared", 8)
     builders = [program.builder for program in kernel.programs()]
     assert builders == ["batch_norm_channels"] * 2 + ["batch_norm_training"] * 2
 
@@ -168,8 +143,8 @@ def test_batch_and_plane_sizes_are_not_compiled_in() -> None:
     assert one[0] == other[0]
     found = [{name for name, _ in program.arguments} for program in BatchNormTrainKernel(training(1024)).programs()]
     channels, shared = (
-        {"dtype", "vector", "threads", "unroll", "blocks"},
-        {"dtype", "vector", "lanes", "slots", "unroll", "depth", "large"},
+        {"dtype", "scales", "vector", "threads", "unroll", "blocks"},
+        {"dtype", "scales", "vector", "lanes", "slots", "unroll", "depth", "large", "instances"},
     )
     assert found == [channels, channels, shared, shared]
 
@@ -179,9 +154,20 @@ def test_gradients_share_entries_and_programs_as_norms_do() -> None:
     one, other = (BatchNormBwdKernel.entry_for(backward(length)) for length in (1024, 1016))
     assert one[0] == other[0]
     found = [{name for name, _ in program.arguments} for program in BatchNormBwdKernel(backward(1024)).programs()]
-    assert found == [
-        {"dtype", "vector", "threads", "unroll", "blocks"},
-        {"dtype", "vector", "lanes", "slots", "unroll"},
+    shared = {"dtype", "vector", "lanes", "slots", "unroll", "depth", "large"}
+    assert found == [{"dtype", "vector", "threads", "unroll", "blocks"}, shared, shared]
+
+
+def test_variants_of_gradients() -> None:
+    """Channels that a block holds have one; others are shared, of large maps by more blocks of fewer turns."""
+    kernel = BatchNormBwdKernel(backward(1 << 20))
+    assert kernel.variant((1, 64, 2048), 1 << 21) == ("whole", 0)
+    assert kernel.variant((4, 128, 1 << 17), LARGE_BYTES - 1) == ("shared", 4)
+    assert kernel.variant((4, 128, 1 << 17), LARGE_BYTES) == ("large", 64)
+    assert [program.builder for program in kernel.programs()] == [
+        "batch_norm_bwd_channels",
+        "batch_norm_bwd_planes",
+        "batch_norm_bwd_planes",
     ]
 
 
@@ -376,4 +362,4 @@ def test_plane_offsets_are_wide_and_accesses_whole(
         text = cuda.cross_compile(program, arch=90)
         assert "int64_t batch, int64_t channels" in text
         assert "*(uint4*)(X + " in text or "tileops_read_once((&(x[" in text
-        assert ("tileops_write_once((&(Y[" if dict(program.arguments).get("large") else "*(uint4*)(Y + ") in text
+        assert "*(uint4*)(Y + " in text

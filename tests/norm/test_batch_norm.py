@@ -115,6 +115,23 @@ def test_nan_stays_in_its_channel(tileops_device: torch.device) -> None:
     assert_identical(mine[0][[0, 2, 4]], right[0][[0, 2, 4]])
 
 
+@pytest.mark.parametrize("shape", [(6, 5), (4, 5, 9), (4, 5, 33, 9), (3, 5, 60, 50)], ids=str)
+def test_infinities_move_the_mean_as_a_sum_would(shape: tuple[int, ...], tileops_device: torch.device) -> None:
+    """The running mean of a channel with an infinity is infinite, of one with both or a NaN it is NaN."""
+    for seed in range(3):
+        x, (mean, var) = make(*shape, dtype=torch.float32, device=tileops_device), statistics(5, tileops_device)
+        flat = x.transpose(0, 1).reshape(5, -1)
+        places = torch.rand(flat.shape[1], generator=torch.Generator().manual_seed(seed)).argsort().tolist()
+        flat[0, places[:2]], flat[1, places[0]], flat[2, places[0]] = math.inf, -math.inf, math.nan
+        flat[3, places[0]], flat[3, places[1]] = math.inf, -math.inf
+        spoilt = flat.reshape(5, shape[0], *shape[2:]).transpose(0, 1).contiguous()
+        y = BatchNormFwdOp(training=True)(spoilt, mean, var)
+        assert [str(value) for value in mean.tolist()[:4]] == ["inf", "-inf", "nan", "nan"]
+        assert var.isnan().tolist() == [True] * 4 + [False]
+        assert y.transpose(0, 1).flatten(1).isnan().all(1).tolist() == [True] * 4 + [False]
+        assert not y[:, 4].isnan().any()
+
+
 @pytest.mark.parametrize("shape", [(0, 3, 4), (2, 3, 0), (0, 3)], ids=str)
 def test_no_elements_leave_the_statistics(shape: tuple[int, ...], tileops_device: torch.device) -> None:
     """A batch without elements gives an empty tensor and, as in torch, leaves running statistics as they are."""

@@ -167,6 +167,36 @@ def test_nan_and_infinity_stay_in_their_group(dtype: torch.dtype, tileops_device
     assert_identical(y[1, 2:], expected[1, 2:])
 
 
+@instance
+@pytest.mark.parametrize("length", [5, 297, 3000])
+def test_infinities_move_the_mean_as_a_sum_would(length: int, tileops_device: torch.device) -> None:
+    """An infinity makes the running mean infinite, one of the other sign or a NaN in any entry NaN, as in torch."""
+    x = make(4, 5, length, dtype=torch.float32, device=tileops_device)
+    x[0, 0, 0], x[2, 1, length - 1], x[3, 2, 1] = math.inf, -math.inf, math.nan
+    x[0, 3, 2], x[1, 3, 4] = math.inf, -math.inf
+    mine, theirs = statistics(5, tileops_device), statistics(5, torch.device("cpu"))
+    y = InstanceNormFwdOp()(x, *mine)
+    functional.instance_norm(x.cpu(), *theirs)
+    assert [str(value) for value in mine[0].tolist()[:4]] == ["inf", "-inf", "nan", "nan"]
+    for moved, right in zip(mine, theirs, strict=True):
+        torch.testing.assert_close(moved.cpu(), right, equal_nan=True)
+    spoilt = [(0, 0), (2, 1), (3, 2), (0, 3), (1, 3)]
+    assert y.isnan().any(2).nonzero().tolist() == sorted(map(list, spoilt))
+    assert all(y[place].isnan().all() for place in spoilt)
+
+
+@instance
+def test_one_kernel_serves_each_mode(tileops_device: torch.device) -> None:
+    """Moving and given statistics are served through an interface each, weights in their own dtype."""
+    x = make(2, 3, 4, dtype=torch.float16, device=tileops_device)
+    for own, key in ((True, "instance_norm_train"), (False, "batch_norm_infer")):
+        op = InstanceNormFwdOp(use_input_stats=own)
+        for weight in (make(3, dtype=torch.float16, device=tileops_device), torch.ones(3, device=tileops_device), None):
+            op(x, *statistics(3, tileops_device), weight)
+        assert [kernel.call.weight_dtype for kernel in op.iter_kernels()] == [torch.float16, torch.float32]
+        assert len(op.built_entries(key)) == 2
+
+
 @group
 @pytest.mark.parametrize("shape", [(0, 4, 3), (2, 4, 0), (0, 4), (2, 0, 3)], ids=str)
 def test_no_elements_of_groups(shape: tuple[int, ...], tileops_device: torch.device) -> None:

@@ -10,6 +10,16 @@ import tilelang.language as T  # noqa: N812
 from tileops_kernels.macros.cpu_blocks import LANES
 
 
+def finite(x):
+    """x, or 0 where it is infinite or NaN."""
+    return T.Select(T.max(x, -x) < T.infinity("float32"), x, T.float32(0))
+
+
+def merged_mean(mean, other, step):
+    """The mean and a step towards another; beside an infinite one what a sum gives, as no step leads there."""
+    return T.Select(T.isnan(mean + step), mean + other, mean + step)
+
+
 @T.macro
 def clear_lanes(counts, pivots, means, squares):
     """No elements seen."""
@@ -27,7 +37,7 @@ def add_block(x, width, counts, pivots, means, squares, block_means, block_squar
         terms = T.cast(width // LANES, "float32")
         if counts[0] == T.float32(0):
             for lane in T.serial(LANES):
-                pivots[lane] = x[lane]
+                pivots[lane] = finite(x[lane])
         for lane in T.serial(LANES):
             block_means[lane] = T.float32(0)
             block_squares[lane] = T.float32(0)
@@ -43,15 +53,17 @@ def add_block(x, width, counts, pivots, means, squares, block_means, block_squar
         for lane in T.serial(LANES):
             share = terms / (counts[lane] + terms)
             difference = block_means[lane] - means[lane]
-            means[lane] += difference * share
+            means[lane] = merged_mean(means[lane], block_means[lane], difference * share)
             squares[lane] += block_squares[lane] + difference * difference * counts[lane] * share
             counts[lane] += terms
     for lane in T.serial(width % LANES):
         if counts[lane] == T.float32(0):
-            pivots[lane] = x[width // LANES * LANES + lane]
+            pivots[lane] = finite(x[width // LANES * LANES + lane])
         counts[lane] += T.float32(1)
         difference = x[width // LANES * LANES + lane] - pivots[lane] - means[lane]
-        means[lane] += difference / counts[lane]
+        means[lane] = merged_mean(
+            means[lane], x[width // LANES * LANES + lane] - pivots[lane], difference / counts[lane]
+        )
         squares[lane] += difference * (x[width // LANES * LANES + lane] - pivots[lane] - means[lane])
 
 
@@ -59,7 +71,8 @@ def add_block(x, width, counts, pivots, means, squares, block_means, block_squar
 def moments_over_lanes(counts, pivots, means, squares, result):
     """result[0:4] = the number of elements, their mean in two parts (result[1] + result[2]), and the squares' sum.
 
-    The second part of the mean is what rounding took from the first. At least one element must have been seen.
+    The second part of the mean is what rounding took from the first, 0 where that is infinite or NaN, as result[3] is
+    NaN then. At least one element must have been seen.
     """
     for i in T.serial(4):
         result[i] = T.float32(0)
@@ -73,4 +86,5 @@ def moments_over_lanes(counts, pivots, means, squares, result):
         result[3] += squares[lane] + counts[lane] * difference * difference
     result[2] = result[2] / result[0]
     result[3] = result[3] - result[0] * result[2] * result[2]
+    result[2] = T.if_then_else(T.isnan(result[2]), T.float32(0), result[2])
     result[3] = T.if_then_else(result[3] < T.float32(0), T.float32(0), result[3])

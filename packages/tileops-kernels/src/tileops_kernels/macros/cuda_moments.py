@@ -18,12 +18,16 @@ def clear_moments(moments):
 
 @T.macro
 def merge_moments(moments, count, mean, squares):
-    """Add to `moments` those of `count` further elements; `count` may be 0."""
+    """Add to `moments` those of `count` further elements; `count` may be 0.
+
+    A mean that is infinite stays what a sum would give: differences from it are no numbers.
+    """
     if count > T.float32(0):
         total = moments[0] + count
         share = count / total
         difference = mean - moments[1]
-        moments[1] += difference * share
+        merged = moments[1] + difference * share
+        moments[1] = T.if_then_else(T.isnan(merged), moments[1] + mean, merged)
         moments[2] += squares + difference * difference * moments[0] * share
         moments[0] = total
 
@@ -79,9 +83,9 @@ def add_differences_of_vectors(moments, chunk, x, steps, vector, first, step, n,
 def moments_over_lanes(moments, sums, means, squares, slot, lane, lanes):
     """`moments` = those of all `lanes` threads of a row together, in every one of them.
 
-    Their mean is moments[1] + sums[1]: the second part is what rounding took from the first. `sums` is float32 (2,);
-    `means` and `squares` are shared, (rows in the block, 2 * warps_of(lanes)) each. As for add_over_lanes, every thread
-    of the block must arrive here.
+    Their mean is moments[1] + sums[1]: the second part is what rounding took from the first, 0 where that is infinite
+    or NaN, as moments[2] is NaN then. `sums` is float32 (2,); `means` and `squares` are shared, (rows in the block, 2 *
+    warps_of(lanes)) each. As for add_over_lanes, every thread of the block must arrive here.
     """
     sums[0] = moments[0]
     sums[1] = moments[0] * moments[1]
@@ -97,4 +101,4 @@ def moments_over_lanes(moments, sums, means, squares, slot, lane, lanes):
     moments[0] = total
     moments[1] = mean
     moments[2] = T.if_then_else(deviations < T.float32(0), T.float32(0), deviations)
-    sums[1] = rest
+    sums[1] = T.if_then_else(T.isnan(rest), T.float32(0), rest)

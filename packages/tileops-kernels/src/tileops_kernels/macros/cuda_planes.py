@@ -9,6 +9,9 @@ import tilelang.language as T  # noqa: N812
 
 from tileops_kernels.macros.cuda_rows import read_once
 
+LARGE_LANES = 128
+"""Threads of a block of plane_grid: the fewer, the nearer to a copy's time a pass came (docs/performance/norms.md)."""
+
 
 def plane_offset(X, entry, channel, place):
     """The elements before the vector at `place` of a plane."""
@@ -28,6 +31,13 @@ def read_plane(x, unroll, vector, X, entry, channel, first, lanes, length, prese
             else:
                 for v in T.vectorized(vector):
                     x[k, v] = X[entry, channel, first + k * lanes, v]
+
+
+@T.macro
+def write_plane(x, k, vector, Y, entry, channel, first, lanes):
+    """Write x[k, :] to where read_plane reads it."""
+    for v in T.vectorized(vector):
+        Y[entry, channel, first + k * lanes, v] = x[k, v]
 
 
 @T.macro
@@ -58,22 +68,58 @@ def plane_blocks(batch, channels, length, lanes, slots, unroll):
     return T.ceildiv(batch * channels, slots) * T.ceildiv(length, lanes * unroll)
 
 
-def plane_place(block, slot, lane, batch, channels, length, lanes, slots, unroll, along=False):
+def plane_grid(batch, channels, length, unroll):
+    """Blocks that go through all planes once in the order of memory, `LARGE_LANES * unroll` vectors of one each.
+
+    Channels and entries are those of the second and the third axis, which hold 65535 at most.
+    """
+    return T.ceildiv(length, LARGE_LANES * unroll), channels, batch
+
+
+def grid_place(part, across, down, lane, unroll):
+    """The entry, the channel and the first vector of a thread in a block of plane_grid."""
+    first = T.cast(part, "int64") * (LARGE_LANES * unroll) + lane
+    return T.cast(down, "int64"), T.cast(across, "int64"), first
+
+
+def plane_place(block, slot, lane, batch, channels, length, lanes, slots, unroll):
     """The entry, the channel and the first vector of a thread in a block of plane_blocks.
 
     The entry is no less than `batch` where a slot has no plane. Blocks go backwards, to begin with what was read last
     and caches may still hold. Where a block has one plane they go through the channels before they go along them, as
-    blocks do that form sums, unless they go `along` first. Where it has more, its lanes reach the whole of them.
+    blocks do that form sums. Where it has more, its lanes reach the whole of them.
     """
     place = T.cast(plane_blocks(batch, channels, length, lanes, slots, unroll), "int32") - 1 - T.cast(block, "int32")
     if slots > 1:
         plane = T.cast(place, "int64") * slots + slot
         return T.truncdiv(plane, channels), T.truncmod(plane, channels), T.cast(lane, "int64")
     parts = T.cast(T.ceildiv(length, lanes * unroll), "int32")
-    if along:
-        plane = T.cast(T.truncdiv(place, parts), "int64")
-        first = T.cast(T.truncmod(place, parts), "int64") * (lanes * unroll) + lane
-        return T.truncdiv(plane, channels), T.truncmod(plane, channels), first
-    down, across = T.truncdiv(place, T.cast(channels, "int32")), T.truncmod(place, T.cast(channels, "int32"))
-    first = T.cast(T.truncmod(down, parts), "int64") * (lanes * unroll) + lane
-    return T.cast(T.truncdiv(down, parts), "int64"), T.cast(across, "int64"), first
+    across = T.cast(channels, "int32")
+    down, channel = T.truncdiv(place, across), T.truncmod(place, across)
+    entry, part = T.truncdiv(down, parts), T.truncmod(down, parts)
+    return T.cast(entry, "int64"), T.cast(channel, "int64"), T.cast(part, "int64") * (lanes * unroll) + lane
+
+
+def split_place(block, splits, channels, along):
+    """The split, int32, and the channel of a block, where `splits` blocks form the sums of each channel.
+
+    Blocks go through the channels before they go along them, unless they go `along` first.
+    """
+    place, inner = T.cast(block, "int32"), T.cast(splits if along else channels, "int32")
+    quotient, remainder = T.truncdiv(place, inner), T.truncmod(place, inner)
+    return (remainder, T.cast(quotient, "int64")) if along else (quotient, T.cast(remainder, "int64"))
+
+
+def split_turns(split, splits, batch, length, slots, lanes, unroll, along):
+    """Turns of a split: all blocks of a channel have as many where each has neighbouring pieces, `along` it."""
+    pieces = T.cast(T.ceildiv(batch, slots), "int32") * T.cast(T.ceildiv(length, lanes * unroll), "int32")
+    step = T.cast(splits, "int32")
+    return T.truncdiv(pieces + step - 1 - (0 if along else split), step)
+
+
+def turn_place(turn, turns, split, splits, slot, lane, length, slots, lanes, unroll, along):
+    """The entry and the first vector of a thread in a turn of a split; the batch may not have that entry."""
+    piece = split * turns + turn if along else turn * T.cast(splits, "int32") + split
+    parts = T.cast(T.ceildiv(length, lanes * unroll), "int32")
+    entry = T.cast(T.truncdiv(piece, parts), "int64") * slots + slot
+    return entry, T.cast(T.truncmod(piece, parts), "int64") * (lanes * unroll) + lane

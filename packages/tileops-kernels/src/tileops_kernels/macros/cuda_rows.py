@@ -74,15 +74,6 @@ static __device__ __forceinline__ int tileops_read_once(void *target, const void
 """CUDA text for `T.Kernel(..., prelude=)` of a program that calls read_once."""
 
 
-WRITE_ONCE = """
-static __device__ __forceinline__ int tileops_write_once(void *target, const void *source) {
-  __stcs((uint4 *)target, *(const uint4 *)source);
-  return 0;
-}
-"""
-"""CUDA text for `T.Kernel(..., prelude=)` of a program that calls write_once."""
-
-
 def fills_access(vector, dtype):
     """Whether `vector` elements of `dtype` take the 16 bytes that read_once reads."""
     return vector * tvm.DataType(str(dtype)).bits == 128
@@ -168,16 +159,6 @@ def read_once(target, place, source, offset):
             "tileops_read_once",
             target.access_ptr("w", offset=place),
             source.access_ptr("r", offset=offset),
-        )
-    )
-
-
-@T.macro
-def write_once(x, place, target, offset):
-    """Write 16 bytes from element `place` of x to element `offset` of `target`, which caches are to drop first."""
-    T.evaluate(
-        T.call_extern(
-            "int32", "tileops_write_once", target.access_ptr("w", offset=offset), x.access_ptr("r", offset=place)
         )
     )
 

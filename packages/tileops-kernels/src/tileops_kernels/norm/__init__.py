@@ -5,14 +5,26 @@ from __future__ import annotations
 from tileops_kernels.norm.ada_layer_norm import ADA_LAYER_NORM_KERNELS, ADA_LAYER_NORM_ZERO_KERNELS
 from tileops_kernels.norm.batch_norm import BATCH_NORM_INFER_KERNELS, BATCH_NORM_TRAIN_KERNELS
 from tileops_kernels.norm.batch_norm_bwd import BATCH_NORM_BWD_KERNELS
-from tileops_kernels.norm.fused_add_norm import FUSED_ADD_LAYER_NORM_KERNELS, FUSED_ADD_RMS_NORM_KERNELS
-from tileops_kernels.norm.group_norm import GROUP_NORM_KERNELS
-from tileops_kernels.norm.interfaces import (
-    ADA_LAYER_NORM,
-    ADA_LAYER_NORM_ZERO,
+from tileops_kernels.norm.channel_interfaces import (
     BATCH_NORM_BWD,
     BATCH_NORM_INFER,
     BATCH_NORM_TRAIN,
+    INSTANCE_NORM_TRAIN,
+    BatchNormBwdCall,
+    BatchNormBwdInterface,
+    BatchNormInferCall,
+    BatchNormInferFwdInterface,
+    BatchNormTrainCall,
+    BatchNormTrainFwdInterface,
+    InstanceNormTrainCall,
+    InstanceNormTrainFwdInterface,
+)
+from tileops_kernels.norm.fused_add_norm import FUSED_ADD_LAYER_NORM_KERNELS, FUSED_ADD_RMS_NORM_KERNELS
+from tileops_kernels.norm.group_norm import GROUP_NORM_KERNELS
+from tileops_kernels.norm.instance_norm import INSTANCE_NORM_TRAIN_KERNELS
+from tileops_kernels.norm.interfaces import (
+    ADA_LAYER_NORM,
+    ADA_LAYER_NORM_ZERO,
     FUSED_ADD_LAYER_NORM,
     FUSED_ADD_RMS_NORM,
     GROUP_NORM,
@@ -20,12 +32,6 @@ from tileops_kernels.norm.interfaces import (
     RMS_NORM,
     AdaLayerNormFwdInterface,
     AdaLayerNormZeroFwdInterface,
-    BatchNormBwdCall,
-    BatchNormBwdInterface,
-    BatchNormInferCall,
-    BatchNormInferFwdInterface,
-    BatchNormTrainCall,
-    BatchNormTrainFwdInterface,
     FusedAddLayerNormFwdInterface,
     FusedAddRMSNormFwdInterface,
     GroupNormCall,
@@ -55,6 +61,8 @@ __all__ = [
     "FUSED_ADD_RMS_NORM_KERNELS",
     "GROUP_NORM",
     "GROUP_NORM_KERNELS",
+    "INSTANCE_NORM_TRAIN",
+    "INSTANCE_NORM_TRAIN_KERNELS",
     "LAYER_NORM",
     "LAYER_NORM_KERNELS",
     "RMS_NORM",
@@ -71,6 +79,8 @@ __all__ = [
     "FusedAddRMSNormFwdInterface",
     "GroupNormCall",
     "GroupNormFwdInterface",
+    "InstanceNormTrainCall",
+    "InstanceNormTrainFwdInterface",
     "LayerNormCall",
     "LayerNormFwdInterface",
     "RMSNormFwdInterface",
@@ -82,6 +92,7 @@ __all__ = [
     "fused_add_layer_norm_kernels",
     "fused_add_rms_norm_kernels",
     "group_norm_kernels",
+    "instance_norm_train_kernels",
     "layer_norm_kernels",
     "rms_norm_kernels",
 ]
@@ -113,6 +124,11 @@ def batch_norm_infer_kernels() -> KernelTable[BatchNormInferCall, BatchNormInfer
 def batch_norm_bwd_kernels() -> KernelTable[BatchNormBwdCall, BatchNormBwdInterface]:
     """A new table of the kernel types of BatchNorm's gradients, for use without an op."""
     return KernelTable(BATCH_NORM_BWD, BATCH_NORM_BWD_KERNELS)
+
+
+def instance_norm_train_kernels() -> KernelTable[InstanceNormTrainCall, InstanceNormTrainFwdInterface]:
+    """A new table of the kernel types of InstanceNorm that moves running statistics, for use without an op."""
+    return KernelTable(INSTANCE_NORM_TRAIN, INSTANCE_NORM_TRAIN_KERNELS)
 
 
 def fused_add_rms_norm_kernels() -> KernelTable[LayerNormCall, FusedAddRMSNormFwdInterface]:

@@ -11,27 +11,33 @@ from torch import Tensor
 
 from tileops_kernels.build.program import Program
 from tileops_kernels.kernel import KernelType
-from tileops_kernels.norm.interfaces import (
+from tileops_kernels.norm.channel_interfaces import (
     BatchNormInferCall,
     BatchNormInferFwdInterface,
     BatchNormTrainCall,
     BatchNormTrainFwdInterface,
 )
+from tileops_kernels.norm.channels import (
+    CPU_PROGRAMS,
+    CUDA_PROGRAMS,
+    AffinePlanes,
+    OwnStatistics,
+    OwnStatisticsCPU,
+    flags_of,
+    named,
+    parameters,
+)
 from tileops_kernels.norm.planes import (
     CHANNEL_THREADS,
-    LARGE_BYTES,
     CPUPlanes,
     CUDAPlanes,
+    PlaneSettings,
     block_suffices,
-    large_split_count,
+    given_settings,
+    is_large,
     plane_settings,
     plane_sizes,
-    split_count,
 )
-
-_CUDA_PROGRAMS = "batch_norm"
-_CPU_PROGRAMS = "batch_norm_cpu"
-_READS_WEIGHT, _READS_BIAS, _MOVES_STATISTICS = 1, 2, 4
 
 CHANNEL_UNROLL = 8
 """Vectors of a thread that has its part of a channel in registers."""
@@ -40,69 +46,29 @@ SMALL_UNROLL = 2
 """Those of a channel that is held so, which more of a thread's registers would delay."""
 
 
-def _flags(weight: Tensor | None, bias: Tensor | None, running: Tensor | None) -> int:
-    """Which tensors a program may read and write; any tensor of their shape stands in for the others."""
-    read = (_READS_WEIGHT if weight is not None else 0) | (_READS_BIAS if bias is not None else 0)
-    return read | (_MOVES_STATISTICS if running is not None else 0)
-
-
-def _named(
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    y: Tensor,
-) -> Mapping[str, Tensor]:
-    """The tensors of a CPU program in its order; x stands in for one that is None."""
-    return {
-        "x": x,
-        "weight": x if weight is None else weight,
-        "bias": x if bias is None else bias,
-        "running_mean": x if running_mean is None else running_mean,
-        "running_var": x if running_var is None else running_var,
-        "y": y,
-    }
-
-
-class BatchNormTrainKernel(CUDAPlanes[BatchNormTrainCall], BatchNormTrainFwdInterface):
+class BatchNormTrainKernel(OwnStatistics[BatchNormTrainCall], BatchNormTrainFwdInterface):
     """BatchNorm by the batch's statistics: a block for each channel, or three launches whose blocks share channels."""
 
-    general: ClassVar[bool] = True
-
-    def programs(self) -> Sequence[Program]:
-        """The programs for channels that a block suffices for, and those for all others."""
-        return tuple(self.variants().values())
-
-    def variants(self) -> Mapping[str, Program]:
-        """The programs for `small` channels, for `whole` ones, which a block suffices for, for others and for `large`.
-
-        Others share their channels among blocks; of large maps caches hold too little to count on.
-        """
+    def whole_variants(self) -> Mapping[str, Program]:
+        """The programs for `small` channels, and for `whole` ones of more vectors."""
         channels = {"vector": self.settings.vector, "threads": CHANNEL_THREADS, "blocks": 2}
-        shared = {"depth": self.settings.depth, **self.sizes()}
         return {
-            "small": self.program(_CUDA_PROGRAMS, "batch_norm_channels", unroll=SMALL_UNROLL, **channels),
-            "whole": self.program(_CUDA_PROGRAMS, "batch_norm_channels", unroll=CHANNEL_UNROLL, **channels),
-            "shared": self.program(_CUDA_PROGRAMS, "batch_norm_training", large=False, **shared),
-            "large": self.program(_CUDA_PROGRAMS, "batch_norm_training", large=True, **shared),
+            "small": self.affine_program(CUDA_PROGRAMS, "batch_norm_channels", unroll=SMALL_UNROLL, **channels),
+            "whole": self.affine_program(CUDA_PROGRAMS, "batch_norm_channels", unroll=CHANNEL_UNROLL, **channels),
         }
 
-    def variant(self, shape: tuple[int, int, int], size: int) -> tuple[str, int]:
-        """The variant for (batch, channels, vectors) of `size` bytes, and in how many blocks it splits a channel."""
-        settings, sm_count = self.settings, self.call.sm_count
-        if block_suffices(shape, CHANNEL_UNROLL, sm_count):
-            batch, _, vectors = shape
-            return "small" if batch * vectors <= CHANNEL_THREADS * SMALL_UNROLL else "whole", 0
-        if size >= LARGE_BYTES:
-            return "large", large_split_count(shape, settings, settings.depth, sm_count)
-        return "shared", split_count(shape, settings, settings.depth, sm_count)
+    def whole(self, shape: tuple[int, int, int]) -> str | None:
+        """See `OwnStatistics.whole`."""
+        if not block_suffices(shape, CHANNEL_UNROLL, self.call.sm_count):
+            return None
+        batch, _, vectors = shape
+        return "small" if batch * vectors <= CHANNEL_THREADS * SMALL_UNROLL else "whole"
 
     @classmethod
     def entry_for(cls, call: BatchNormTrainCall) -> tuple[Hashable, Callable[[], BatchNormTrainKernel]]:
         """One entry for all sizes of a plane that have the same settings."""
-        identity = call.device, plane_settings(call.length, call.dtype), call.dtype, call.eps, call.momentum
-        return identity, partial(cls, call)
+        identity = call.device, plane_settings(call.length, call.dtype), call.dtype, call.weight_dtype
+        return (*identity, call.eps, call.momentum), partial(cls, call)
 
     def forward(
         self,
@@ -113,76 +79,73 @@ class BatchNormTrainKernel(CUDAPlanes[BatchNormTrainCall], BatchNormTrainFwdInte
         bias: Tensor | None,
     ) -> Tensor:
         """See `BatchNormTrainFwdInterface.forward`."""
+        return self.normalize(x, running_mean, running_var, weight, bias)
+
+
+class BatchNormInferKernel(
+    AffinePlanes[BatchNormInferCall], CUDAPlanes[BatchNormInferCall], BatchNormInferFwdInterface
+):
+    """BatchNorm by given statistics: one pass."""
+
+    general: ClassVar[bool] = True
+
+    @classmethod
+    def _choose(cls, call: BatchNormInferCall) -> PlaneSettings:
+        return given_settings(call.length, call.dtype)
+
+    def variants(self) -> Mapping[str, Program]:
+        """The program for maps that caches hold, and that for `large` ones."""
+        return {
+            "cached": self.affine_program(CUDA_PROGRAMS, "batch_norm_inference", large=False, **self.sizes()),
+            "large": self.affine_program(CUDA_PROGRAMS, "batch_norm_inference", large=True, **self.sizes()),
+        }
+
+    def programs(self) -> Sequence[Program]:
+        """The programs of every variant."""
+        return tuple(self.variants().values())
+
+    @classmethod
+    def entry_for(cls, call: BatchNormInferCall) -> tuple[Hashable, Callable[[], BatchNormInferKernel]]:
+        """One entry for all sizes of a plane that have the same settings."""
+        identity = call.device, given_settings(call.length, call.dtype), call.dtype, call.weight_dtype, call.eps
+        return identity, partial(cls, call)
+
+    def forward(
+        self, x: Tensor, running_mean: Tensor, running_var: Tensor, weight: Tensor | None, bias: Tensor | None
+    ) -> Tensor:
+        """See `BatchNormInferFwdInterface.forward`."""
         y = torch.empty_like(x, memory_format=torch.contiguous_format)
         if y.numel() == 0:
             return y
         planes = self.planes(x)
         batch, channels, vectors, _ = planes.shape
-        variant, splits = self.variant((batch, channels, vectors), y.nbytes)
-        workspace = torch.empty(3 * splits + 2, channels, dtype=torch.float32, device=x.device)
-        means, scales = workspace[:2]
-        given = [means if tensor is None else tensor for tensor in (weight, bias, running_mean, running_var)]
-        between = (workspace[2:].view(splits, channels, 3), means, scales) if splits else ()
+        variant = "large" if is_large((batch, channels, vectors), y.nbytes) else "cached"
+        affine = parameters(channels, self.call.weight_dtype, weight, bias, running_mean)
         with torch.cuda.device(x.device):
             self.load(variant)(
                 planes,
-                *(tensor.as_strided((channels,), (1,)) for tensor in given),
-                *between,
+                *(tensor.as_strided((channels,), (1,)) for tensor in (running_mean, running_var)),
+                *affine,
                 y.as_strided(planes.shape, planes.stride()),
                 self.call.eps,
-                self.call.momentum,
-                _flags(weight, bias, running_mean),
+                flags_of(weight, bias),
             )
         return y
 
 
-class BatchNormInferKernel(CUDAPlanes[BatchNormInferCall], BatchNormInferFwdInterface):
-    """BatchNorm by given statistics: one pass."""
-
-    general: ClassVar[bool] = True
-
-    def programs(self) -> Sequence[Program]:
-        """The one program, for every shape with these settings."""
-        return [self.program(_CUDA_PROGRAMS, "batch_norm_inference", **self.sizes())]
-
-    @classmethod
-    def entry_for(cls, call: BatchNormInferCall) -> tuple[Hashable, Callable[[], BatchNormInferKernel]]:
-        """One entry for all sizes of a plane that have the same settings."""
-        return (call.device, plane_settings(call.length, call.dtype), call.dtype, call.eps), partial(cls, call)
-
-    def forward(
-        self, x: Tensor, running_mean: Tensor, running_var: Tensor, weight: Tensor | None, bias: Tensor | None
-    ) -> Tensor:
-        """See `BatchNormInferFwdInterface.forward`."""
-        y = torch.empty_like(x, memory_format=torch.contiguous_format)
-        if y.numel() == 0:
-            return y
-        planes = self.planes(x)
-        affine = [running_mean if tensor is None else tensor for tensor in (weight, bias)]
-        with torch.cuda.device(x.device):
-            self.load("batch_norm_inference")(
-                planes,
-                *(tensor.as_strided((x.shape[1],), (1,)) for tensor in (running_mean, running_var, *affine)),
-                y.as_strided(planes.shape, planes.stride()),
-                self.call.eps,
-                _flags(weight, bias, None),
-            )
-        return y
-
-
-class BatchNormTrainCPUKernel(CPUPlanes[BatchNormTrainCall], BatchNormTrainFwdInterface):
+class BatchNormTrainCPUKernel(OwnStatisticsCPU[BatchNormTrainCall], BatchNormTrainFwdInterface):
     """BatchNorm on a CPU by the batch's statistics."""
 
     def programs(self) -> Sequence[Program]:
         """The one program, for planes of one element or for longer ones."""
         if self.call.length == 1:
-            return [self.program(_CPU_PROGRAMS, "batch_norm_columns", training=True)]
-        return [self.program(_CPU_PROGRAMS, "batch_norm_planes")]
+            return [self.affine_program(CPU_PROGRAMS, "batch_norm_columns", training=True)]
+        return [self.affine_program(CPU_PROGRAMS, "batch_norm_planes", instances=False)]
 
     @classmethod
     def entry_for(cls, call: BatchNormTrainCall) -> tuple[Hashable, Callable[[], BatchNormTrainCPUKernel]]:
         """One entry for planes of one element and one for all longer ones."""
-        return (call.length == 1, call.dtype, call.eps, call.momentum), partial(cls, call)
+        return (call.length == 1, call.dtype, call.weight_dtype, call.eps, call.momentum), partial(cls, call)
 
     def forward(
         self,
@@ -193,28 +156,24 @@ class BatchNormTrainCPUKernel(CPUPlanes[BatchNormTrainCall], BatchNormTrainFwdIn
         bias: Tensor | None,
     ) -> Tensor:
         """See `BatchNormTrainFwdInterface.forward`."""
-        y = torch.empty_like(x, memory_format=torch.contiguous_format)
-        if y.numel():
-            length, *sizes = plane_sizes(x)
-            flags = _flags(weight, bias, running_mean)
-            tensors = _named(x, weight, bias, running_mean, running_var, y)
-            self.run(tensors, (length, self.call.eps, self.call.momentum, flags), sizes)
-        return y
+        return self.normalize(x, running_mean, running_var, weight, bias)
 
 
-class BatchNormInferCPUKernel(CPUPlanes[BatchNormInferCall], BatchNormInferFwdInterface):
+class BatchNormInferCPUKernel(
+    AffinePlanes[BatchNormInferCall], CPUPlanes[BatchNormInferCall], BatchNormInferFwdInterface
+):
     """BatchNorm on a CPU by given statistics."""
 
     def programs(self) -> Sequence[Program]:
         """The one program, for planes of one element or for longer ones, which it takes as they lie in memory."""
         if self.call.length == 1:
-            return [self.program(_CPU_PROGRAMS, "batch_norm_columns", training=False)]
-        return [self.program(_CPU_PROGRAMS, "batch_norm_given")]
+            return [self.affine_program(CPU_PROGRAMS, "batch_norm_columns", training=False)]
+        return [self.affine_program(CPU_PROGRAMS, "batch_norm_given")]
 
     @classmethod
     def entry_for(cls, call: BatchNormInferCall) -> tuple[Hashable, Callable[[], BatchNormInferCPUKernel]]:
         """One entry for planes of one element and one for all longer ones."""
-        return (call.length == 1, call.dtype, call.eps), partial(cls, call)
+        return (call.length == 1, call.dtype, call.weight_dtype, call.eps), partial(cls, call)
 
     def forward(
         self, x: Tensor, running_mean: Tensor, running_var: Tensor, weight: Tensor | None, bias: Tensor | None
@@ -222,9 +181,9 @@ class BatchNormInferCPUKernel(CPUPlanes[BatchNormInferCall], BatchNormInferFwdIn
         """See `BatchNormInferFwdInterface.forward`."""
         y = torch.empty_like(x, memory_format=torch.contiguous_format)
         if y.numel():
-            tensors = _named(x, weight, bias, running_mean, running_var, y)
+            tensors = named(x, weight, bias, running_mean, running_var, y)
             length, batch, channels, stride = plane_sizes(x)
-            flags = _flags(weight, bias, None)
+            flags = flags_of(weight, bias)
             if length == 1:
                 self.run(tensors, (length, self.call.eps, flags), (batch, channels, stride))
             else:

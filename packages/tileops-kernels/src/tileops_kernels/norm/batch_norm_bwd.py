@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tileops_kernels.build.program import Program
 from tileops_kernels.kernel import KernelType
-from tileops_kernels.norm.interfaces import BatchNormBwdCall, BatchNormBwdInterface
+from tileops_kernels.norm.channel_interfaces import BatchNormBwdCall, BatchNormBwdInterface
 from tileops_kernels.norm.planes import (
     CHANNEL_THREADS,
     CPUPlanes,
@@ -19,7 +19,6 @@ from tileops_kernels.norm.planes import (
     block_suffices,
     plane_settings,
     plane_sizes,
-    split_count,
 )
 
 CHANNEL_UNROLL = 4
@@ -40,13 +39,25 @@ class BatchNormBwdKernel(CUDAPlanes[BatchNormBwdCall], BatchNormBwdInterface):
     general: ClassVar[bool] = True
 
     def programs(self) -> Sequence[Program]:
-        """The program for channels that a block suffices for, and the one for all others."""
+        """The programs of every variant."""
+        return tuple(self.variants().values())
+
+    def variants(self) -> Mapping[str, Program]:
+        """The programs for `whole` channels, which a block suffices for, and those whose blocks share channels."""
         vector = self.settings.vector
         channels = {"vector": vector, "threads": CHANNEL_THREADS, "unroll": CHANNEL_UNROLL, "blocks": 2}
-        return [
-            self.program("batch_norm_bwd", "batch_norm_bwd_channels", **channels),
-            self.program("batch_norm_bwd", "batch_norm_bwd_planes", **self.sizes()),
-        ]
+        shared = {"depth": self.settings.unroll, **self.sizes()}
+        return {
+            "whole": self.program("batch_norm_bwd", "batch_norm_bwd_channels", **channels),
+            "shared": self.program("batch_norm_bwd", "batch_norm_bwd_planes", large=False, **shared),
+            "large": self.program("batch_norm_bwd", "batch_norm_bwd_planes", large=True, **shared),
+        }
+
+    def variant(self, shape: tuple[int, int, int], size: int) -> tuple[str, int]:
+        """The variant for (batch, channels, vectors) of `size` bytes, and in how many blocks it splits a channel."""
+        if block_suffices(shape, CHANNEL_UNROLL, self.call.sm_count):
+            return "whole", 0
+        return self.shared_variant(shape, size, self.settings.unroll)
 
     @classmethod
     def entry_for(cls, call: BatchNormBwdCall) -> tuple[Hashable, Callable[[], BatchNormBwdKernel]]:
@@ -63,13 +74,11 @@ class BatchNormBwdKernel(CUDAPlanes[BatchNormBwdCall], BatchNormBwdInterface):
         planes = self.planes(x)
         batch, channels, vectors, _ = planes.shape
         given = [tensor.as_strided((channels,), (1,)) for tensor in (weight, mean, rstd)]
-        shape, settings, sm_count = (batch, channels, vectors), self.settings, self.call.sm_count
-        whole = block_suffices(shape, CHANNEL_UNROLL, sm_count)
-        if not whole:
-            splits = split_count(shape, settings, settings.unroll, sm_count)
+        variant, splits = self.variant((batch, channels, vectors), grad_x.nbytes)
+        if splits:
             given.append(torch.empty(splits, channels, 2, dtype=torch.float32, device=x.device))
         with torch.cuda.device(x.device):
-            self.load("batch_norm_bwd_channels" if whole else "batch_norm_bwd_planes")(
+            self.load(variant)(
                 self.planes(grad_out),
                 planes,
                 *given,

@@ -1,4 +1,4 @@
-"""Kernel types of GroupNorm: three on CUDA, by how a group fits the chip, and one on CPU."""
+"""Kernel types of GroupNorm: four on CUDA, by how a group fits the chip, and one on CPU."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from tileops_kernels.norm.rows import (
     DTYPES,
     CUDARows,
     GeneralRows,
+    NarrowRows,
     OnChipRows,
     StreamedRows,
     dtype_refusal,
@@ -58,6 +59,10 @@ class GroupNormOnChipKernel(GroupNormCUDAKernel, OnChipRows):
 
 class GroupNormStreamingKernel(GroupNormCUDAKernel, StreamedRows):
     """GroupNorm for groups too large to hold: read twice, 16 bytes at a time."""
+
+
+class GroupNormNarrowKernel(GroupNormCUDAKernel, NarrowRows):
+    """GroupNorm with the whole group in registers, of channels that are read in less than 16 bytes at a time."""
 
 
 class GroupNormKernel(GroupNormCUDAKernel, GeneralRows):
@@ -109,6 +114,7 @@ GROUP_NORM_KERNELS: Mapping[str, KernelType] = {
     "group_norm": GroupNormKernel,
     "group_norm_streaming": GroupNormStreamingKernel,
     "group_norm_on_chip": GroupNormOnChipKernel,
+    "group_norm_narrow": GroupNormNarrowKernel,
     "group_norm_cpu": GroupNormCPUKernel,
 }
 """Every kernel type of `GroupNormFwdInterface` that ships with this package, under its key."""

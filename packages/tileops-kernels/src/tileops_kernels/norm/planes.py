@@ -17,8 +17,8 @@ from tileops_kernels.build.loaded import Loaded
 from tileops_kernels.build.program import Program, Scalar
 from tileops_kernels.kernel import Kernel
 from tileops_kernels.memory import ACCESS_BYTES, addresses, aligned
-from tileops_kernels.norm.interfaces import BatchNormCall
-from tileops_kernels.norm.rows import DTYPES, dtype_refusal
+from tileops_kernels.norm.channel_interfaces import BatchNormCall
+from tileops_kernels.norm.rows import DTYPES, WARP, dtype_refusal
 
 THREADS = 256
 CHANNEL_THREADS = 512
@@ -26,6 +26,9 @@ CHANNEL_TURNS = 4
 
 LARGE_BYTES = 1 << 29
 """What maps have at least of which caches hold too little to count on: ten times the cache of the device measured."""
+
+_GRID_LIMIT = 65535
+"""Blocks along the second and the third axis of a grid at most, which are channels and entries of a large map."""
 
 LARGE_SPLITS = 64
 """Blocks that share the statistics of one channel of a large map, where each has that many turns."""
@@ -37,7 +40,7 @@ PlanesCallT = TypeVar("PlanesCallT", bound=BatchNormCall)
 
 @dataclass(frozen=True, slots=True)
 class PlaneSettings:
-    """Launch settings of planes: see `macros/cuda_planes.py`."""
+    """Launch settings of planes: see `macros/cuda_planes.py`. The pass over a large map has its own there."""
 
     vector: int
     lanes: int
@@ -46,18 +49,46 @@ class PlaneSettings:
     depth: int
 
 
+def plane_vector(length: int, dtype: torch.dtype) -> int:
+    """Elements of the widest access that divides a plane."""
+    return gcd(length, ACCESS_BYTES // dtype.itemsize)
+
+
+def power_of_two(count: int) -> int:
+    """The least power of two that is no less than `count`."""
+    return 1 << (count - 1).bit_length()
+
+
 def plane_settings(length: int, dtype: torch.dtype) -> PlaneSettings:
     """The widest access that divides a plane; lanes along it as far as it reaches, the other threads over the batch.
 
     A pass that forms statistics and writes nothing reads `depth` vectors a thread at a time, others `unroll`: it has
     more bytes under way, and what it does once for each time weighs less.
     """
-    vector = gcd(length, ACCESS_BYTES // dtype.itemsize)
+    vector = plane_vector(length, dtype)
     vectors = length // vector
-    lanes = min(THREADS, 1 << (vectors - 1).bit_length())
+    lanes = min(THREADS, power_of_two(vectors))
     unroll = min(4, -(-vectors // lanes))
     depth = 8 if vectors >= 8 * lanes else unroll
     return PlaneSettings(vector=vector, lanes=lanes, slots=THREADS // lanes, unroll=unroll, depth=depth)
+
+
+def given_settings(length: int, dtype: torch.dtype) -> PlaneSettings:
+    """Those of a pass by given statistics: a warp for a short plane, and in a block of it four such planes.
+
+    A thread reads up to four vectors before it waits for the statistics of its plane.
+    """
+    vector = plane_vector(length, dtype)
+    vectors = length // vector
+    lanes = min(THREADS, power_of_two(vectors), max(WARP, power_of_two(-(-vectors // 4))))
+    unroll = min(4, -(-vectors // lanes))
+    return PlaneSettings(vector=vector, lanes=lanes, slots=max(1, 4 * WARP // lanes), unroll=unroll, depth=unroll)
+
+
+def is_large(shape: tuple[int, int, int], size: int) -> bool:
+    """Whether caches hold too little of (batch, channels, vectors) of `size` bytes to count on, and a grid holds it."""
+    batch, channels, _ = shape
+    return size >= LARGE_BYTES and max(batch, channels) <= _GRID_LIMIT
 
 
 def split_count(shape: tuple[int, int, int], settings: PlaneSettings, depth: int, sm_count: int) -> int:
@@ -88,18 +119,30 @@ def block_suffices(shape: tuple[int, int, int], unroll: int, sm_count: int) -> b
     return turns <= 1 or (turns <= CHANNEL_TURNS and channels >= sm_count)
 
 
-class CUDAPlanes(Kernel[PlanesCallT]):
-    """The launch on CUDA: planes of one vector width and one number of lanes."""
-
-    def __init__(self, call: PlanesCallT) -> None:
-        super().__init__(call)
-        self.settings = plane_settings(call.length, call.dtype)
-        self._loaded: Loaded[str, cuda.CUDAFunction] = Loaded(lambda each: cuda.load_for(self, self.variants()[each]))
+class Planes(Kernel[PlanesCallT]):
+    """What kernel types of every device share."""
 
     @classmethod
     def refusal(cls, call: PlanesCallT) -> str | None:
         """None for the dtypes that all norms serve."""
         return dtype_refusal(call.dtype) or super().refusal(call)
+
+    def program(self, module: str, builder: str, **settings: Scalar) -> Program:
+        """A program for the dtype of the call."""
+        return Program.of(f"tileops_kernels.norm.programs.{module}", builder, dtype=DTYPES[self.call.dtype], **settings)
+
+
+class CUDAPlanes(Planes[PlanesCallT]):
+    """The launch on CUDA: planes of one vector width and one number of lanes."""
+
+    def __init__(self, call: PlanesCallT) -> None:
+        super().__init__(call)
+        self.settings = self._choose(call)
+        self._loaded: Loaded[str, cuda.CUDAFunction] = Loaded(lambda each: cuda.load_for(self, self.variants()[each]))
+
+    @classmethod
+    def _choose(cls, call: PlanesCallT) -> PlaneSettings:
+        return plane_settings(call.length, call.dtype)
 
     def config(self) -> Mapping[str, object]:
         """The launch settings."""
@@ -109,13 +152,12 @@ class CUDAPlanes(Kernel[PlanesCallT]):
         """The launch settings that every program of planes has."""
         return {name: getattr(self.settings, name) for name in ("vector", "lanes", "slots", "unroll")}
 
-    def program(self, module: str, builder: str, **settings: Scalar) -> Program:
-        """A program for the dtype of the call."""
-        return Program.of(f"tileops_kernels.norm.programs.{module}", builder, dtype=DTYPES[self.call.dtype], **settings)
+    def planes(self, x: Tensor, *, apart: bool = False) -> Tensor:
+        """The planes of x as (batch, channels, vectors, vector), with plain strides and at a multiple of 16 bytes.
 
-    def planes(self, x: Tensor) -> Tensor:
-        """The planes of x as (batch, channels, vectors, vector), with plain strides and at a multiple of 16 bytes."""
-        batch, channels = x.shape[:2]
+        Those of all batch entries may be channels `apart`, of one entry.
+        """
+        batch, channels = (1, x.shape[0] * x.shape[1]) if apart else x.shape[:2]
         vector = self.settings.vector
         vectors = x.numel() // (batch * channels * vector)
         step = vectors * vector
@@ -125,24 +167,25 @@ class CUDAPlanes(Kernel[PlanesCallT]):
         """The programs by the names that `load` takes: those of their builders."""
         return {program.builder: program for program in self.programs()}
 
+    def shared_variant(self, shape: tuple[int, int, int], size: int, depth: int) -> tuple[str, int]:
+        """The variant whose blocks share channels, for (batch, channels, vectors) of `size` bytes, and their splits.
+
+        Of `large` maps caches hold too little to count on. A thread that forms sums reads `depth` vectors at a time.
+        """
+        settings, sm_count = self.settings, self.call.sm_count
+        if is_large(shape, size):
+            return "large", large_split_count(shape, settings, depth, sm_count)
+        return "shared", split_count(shape, settings, depth, sm_count)
+
     def load(self, variant: str) -> cuda.CUDAFunction:
         """The program of one of the variants, built by the first call that needs it."""
         return self._loaded[variant]
 
 
-class CPUPlanes(Kernel[PlanesCallT]):
+class CPUPlanes(Planes[PlanesCallT]):
     """The launch on a CPU: work shared among the threads that torch uses."""
 
     devices: ClassVar[frozenset[str]] = frozenset({"cpu"})
-
-    @classmethod
-    def refusal(cls, call: PlanesCallT) -> str | None:
-        """None for the dtypes that all norms serve."""
-        return dtype_refusal(call.dtype) or super().refusal(call)
-
-    def program(self, module: str, builder: str, **fixed: bool) -> Program:
-        """A program for the dtype of the call."""
-        return Program.of(f"tileops_kernels.norm.programs.{module}", builder, dtype=DTYPES[self.call.dtype], **fixed)
 
     def run(self, tensors: Mapping[str, Tensor], scalars: Sequence[float], sizes: Sequence[int]) -> None:
         """Run on tensors in the program's order, each of which has elements, its scalars and sizes."""

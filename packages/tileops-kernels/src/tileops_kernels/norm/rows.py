@@ -55,18 +55,34 @@ def vector_width(call: LayerNormCall) -> int:
     return ACCESS_BYTES // call.dtype.itemsize
 
 
+def piece_vector(call: LayerNormCall) -> int:
+    """Elements of the widest access that divides the pieces of a row."""
+    return gcd(call.piece, vector_width(call))
+
+
 def on_chip_settings(call: LayerNormCall, *, threads: int = 768, accesses: int = 8) -> OnChipSettings:
     """One access a thread for short rows, several rows a block; up to `accesses` a thread for longer ones.
 
     Few threads with many accesses each measured best on an H200 (docs/performance/rms_norm.md): 64 threads for 4096
     half-precision elements, 96 for 5120, 128 for 8192, with registers for 768 `threads` on a multiprocessor.
     """
-    vectors = call.n // vector_width(call)
+    vectors = call.n // piece_vector(call)
     if vectors <= 128:
         lanes = lanes_of(vectors)
         return OnChipSettings(lanes=lanes, rows=max(1, 128 // lanes), blocks=1)
     lanes = max(64, lanes_of(-(-vectors // accesses)))
     return OnChipSettings(lanes=lanes, rows=1, blocks=max(1, threads // lanes))
+
+
+def narrow_settings(call: LayerNormCall) -> OnChipSettings:
+    """Blocks of 128 threads as far as eight accesses of each hold a row; four where it is shorter than they or longer.
+
+    Accesses of less than 16 bytes leave a thread registers for more of them (docs/performance/norms.md).
+    """
+    vectors = call.n // piece_vector(call)
+    accesses = 8 if 128 < vectors <= 1024 else 4
+    lanes = lanes_of(-(-vectors // accesses))
+    return OnChipSettings(lanes=lanes, rows=max(1, 128 // lanes), blocks=1)
 
 
 def streaming_settings(call: LayerNormCall, *, unroll: int = 8) -> StreamingSettings:
@@ -77,7 +93,7 @@ def streaming_settings(call: LayerNormCall, *, unroll: int = 8) -> StreamingSett
 
 def general_settings(call: LayerNormCall) -> StreamingSettings:
     """The widest access that divides the row, and a few accesses for each thread."""
-    vector = gcd(call.piece, vector_width(call))
+    vector = piece_vector(call)
     vectors = call.n // vector
     unroll = 4 if vectors > 4 * WARP else 1
     lanes = min(256, lanes_of(-(-vectors // unroll)))
@@ -121,7 +137,7 @@ def _on_chip_limit(call: LayerNormCall, accesses: int) -> int:
 
     Twice that, with eight of them, measured slower than reading the row twice (docs/performance/rms_norm.md).
     """
-    return 512 * accesses * vector_width(call)
+    return 512 * accesses * piece_vector(call)
 
 
 Function = TypeVar("Function", cuda.CUDAFunction, CPUFunction)
@@ -256,7 +272,7 @@ class OnChipRows(CUDARows):
     @classmethod
     def refusal(cls, call: LayerNormCall) -> str | None:
         """None for rows of whole 16-byte accesses that a block can hold."""
-        reason = super().refusal(call) or _vector_refusal(call)
+        reason = super().refusal(call) or cls._access_refusal(call)
         if reason is None and call.n > (limit := _on_chip_limit(call, cls._most_accesses(call))):
             reason = f"a block holds rows of up to {limit} elements on chip; n={call.n} is longer"
         return reason
@@ -271,7 +287,25 @@ class OnChipRows(CUDARows):
         return cls.accesses // 2 if weight_dtypes(call) else cls.accesses
 
     def _build(self) -> tuple[str, str, Mapping[str, int]]:
-        return "", "on_chip", {"vector": vector_width(self.call), **asdict(self.settings)}
+        return "", "on_chip", {"vector": piece_vector(self.call), **asdict(self.settings)}
+
+    @classmethod
+    def _access_refusal(cls, call: LayerNormCall) -> str | None:
+        return _vector_refusal(call)
+
+
+class NarrowRows(OnChipRows):
+    """The whole row in registers, in narrower accesses: rows whose pieces are no whole ones of 16 bytes."""
+
+    @classmethod
+    def _choose(cls, call: LayerNormCall) -> OnChipSettings:
+        return narrow_settings(call)
+
+    @classmethod
+    def _access_refusal(cls, call: LayerNormCall) -> str | None:
+        if _vector_refusal(call):
+            return None
+        return f"serves channels that are no whole {ACCESS_BYTES}-byte accesses; those of {call.piece} elements are"
 
 
 class _ChunkedRows(CUDARows):

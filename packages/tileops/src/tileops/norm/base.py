@@ -19,6 +19,13 @@ def other_dtype(weight: Tensor | None, dtype: torch.dtype) -> torch.dtype | None
     return weight.dtype
 
 
+def write_back(*moved: tuple[Tensor | None, Tensor | None]) -> None:
+    """Copy to each tensor what was written to its contiguous form, where that is another tensor."""
+    for given, contiguous in moved:
+        if given is not None and contiguous is not None and contiguous is not given:
+            given.copy_(contiguous)
+
+
 class _RowsOp(Op):
     """A norm of rows: it states its call by a call spec, the same object as long as calls are alike."""
 

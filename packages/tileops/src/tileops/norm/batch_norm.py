@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor
 
+from tileops.norm.base import write_back
 from tileops.op.base import Op
 from tileops_kernels.interface import KernelInterface
 from tileops_kernels.kernel import KernelType
@@ -33,7 +34,8 @@ class BatchNormFwdOp(Op):
     In training, mean and variance are those of the batch over all axes but the channels', and the running statistics,
     when passed, become `(1 - momentum) * old + momentum * new` in place, with the variance divided by one element less;
     a batch without elements leaves them as they are. Else mean and variance are the running ones, which are then
-    required, and nothing is written. A channel with NaN or an infinity gives NaN in that channel alone.
+    required, and nothing is written. A channel with NaN or an infinity gives NaN in that channel alone; infinities of
+    one sign make its running mean infinite.
 
     training: whether the batch's statistics are used. momentum: the weight of the new statistics in the running ones.
     eps: added to the variance.
@@ -80,9 +82,7 @@ class BatchNormFwdOp(Op):
                 device=x.device, length=length, eps=self.eps, momentum=self.momentum, dtype=x.dtype
             )
             y = self.kernel_for(BATCH_NORM_TRAIN, train)(x.contiguous(), mean, var, weight, bias)
-            for given, moved in ((running_mean, mean), (running_var, var)):
-                if given is not None and moved is not None and moved is not given:
-                    given.copy_(moved)
+            write_back((running_mean, mean), (running_var, var))
             return y
         if mean is None or var is None:
             raise AssertionError("the signature requires running statistics here")

@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor
 
-from tileops.norm.base import other_dtype
+from tileops.norm.base import other_dtype, write_back
 from tileops.op.base import Op
 from tileops_kernels.interface import KernelInterface
 from tileops_kernels.kernel import KernelType
 from tileops_kernels.norm import (
     BATCH_NORM_INFER,
     BATCH_NORM_INFER_KERNELS,
-    BATCH_NORM_TRAIN,
-    BATCH_NORM_TRAIN_KERNELS,
     GROUP_NORM,
     GROUP_NORM_KERNELS,
+    INSTANCE_NORM_TRAIN,
+    INSTANCE_NORM_TRAIN_KERNELS,
     BatchNormInferCall,
     BatchNormInferFwdInterface,
-    BatchNormTrainCall,
-    BatchNormTrainFwdInterface,
     GroupNormCall,
     GroupNormFwdInterface,
+    InstanceNormTrainCall,
+    InstanceNormTrainFwdInterface,
 )
 
 
@@ -79,7 +79,7 @@ class InstanceNormFwdOp(Op):
     when passed, become `(1 - momentum) * old + momentum * new` in place, with the mean over the batch of the means and
     of the variances divided by one value less; an x without elements leaves them as they are. Else mean and variance
     are the running ones, which are then required, and nothing is written. A channel with NaN or an infinity gives NaN
-    in that channel of that entry alone.
+    in that channel of that entry alone; infinities of one sign make its running mean infinite.
 
     use_input_stats: whether x's own statistics are used. momentum: the weight of the new statistics in the running
     ones. eps: added to the variance.
@@ -92,12 +92,12 @@ class InstanceNormFwdOp(Op):
 
     kernel_types: ClassVar[Mapping[str, KernelType]] = {
         **GROUP_NORM_KERNELS,
-        **BATCH_NORM_TRAIN_KERNELS,
+        **INSTANCE_NORM_TRAIN_KERNELS,
         **BATCH_NORM_INFER_KERNELS,
     }
     interfaces: ClassVar[Mapping[str, type[KernelInterface]]] = {
         GROUP_NORM: GroupNormFwdInterface,
-        BATCH_NORM_TRAIN: BatchNormTrainFwdInterface,
+        INSTANCE_NORM_TRAIN: InstanceNormTrainFwdInterface,
         BATCH_NORM_INFER: BatchNormInferFwdInterface,
     }
 
@@ -120,41 +120,29 @@ class InstanceNormFwdOp(Op):
         """Normalise checked inputs, by their own statistics or the running ones."""
         if x.numel() == 0:
             return torch.empty_like(x, memory_format=torch.contiguous_format)
+        weight = None if weight is None else weight.contiguous()
+        bias = None if bias is None else bias.contiguous()
+        affine = bias if weight is None else weight
         if running_mean is None or running_var is None:
-            weight = None if weight is None else weight.contiguous()
-            bias = None if bias is None else bias.contiguous()
-            groups = _groups(x, 1, self.eps, bias if weight is None else weight)
+            groups = _groups(x, 1, self.eps, affine)
             return self.kernel_for(GROUP_NORM, groups)(x.contiguous(), weight, bias)
-        length = x.shape[2:].numel()
-        if self.use_input_stats:
-            return self._move(x, length, running_mean, running_var, weight, bias)
-        scale = None if weight is None else weight.float().contiguous()
-        shift = None if bias is None else bias.float().contiguous()
-        call = BatchNormInferCall(device=x.device, length=length, eps=float(self.eps), dtype=x.dtype)
-        kernel = self.kernel_for(BATCH_NORM_INFER, call)
-        return kernel(x.contiguous(), running_mean.contiguous(), running_var.contiguous(), scale, shift)
-
-    def _move(
-        self,
-        x: Tensor,
-        length: int,
-        running_mean: Tensor,
-        running_var: Tensor,
-        weight: Tensor | None,
-        bias: Tensor | None,
-    ) -> Tensor:
-        """Normalise every channel of every entry as a channel of one entry, and move the running statistics."""
-        batch, channels = x.shape[:2]
-        call = BatchNormTrainCall(
-            device=x.device, length=length, eps=float(self.eps), momentum=float(self.momentum), dtype=x.dtype
+        mean, var = running_mean.contiguous(), running_var.contiguous()
+        device, dtype, length, eps = x.device, x.dtype, x.shape[2:].numel(), float(self.eps)
+        weight_dtype = torch.float32 if affine is None else affine.dtype
+        if not self.use_input_stats:
+            infer = BatchNormInferCall(device=device, length=length, eps=eps, dtype=dtype, weight_dtype=weight_dtype)
+            return self.kernel_for(BATCH_NORM_INFER, infer)(x.contiguous(), mean, var, weight, bias)
+        train = InstanceNormTrainCall(
+            device=device,
+            length=length,
+            eps=eps,
+            momentum=float(self.momentum),
+            dtype=dtype,
+            weight_dtype=weight_dtype,
         )
-        means, variances = running_mean.repeat(batch), running_var.repeat(batch)
-        scale, shift = (None if tensor is None else tensor.float().repeat(batch) for tensor in (weight, bias))
-        entry = x.contiguous().view(1, batch * channels, *x.shape[2:])
-        y = self.kernel_for(BATCH_NORM_TRAIN, call)(entry, means, variances, scale, shift)
-        torch.mean(means.view(batch, channels), dim=0, out=running_mean)
-        torch.mean(variances.view(batch, channels), dim=0, out=running_var)
-        return y.view(x.shape)
+        y = self.kernel_for(INSTANCE_NORM_TRAIN, train)(x.contiguous(), mean, var, weight, bias)
+        write_back((running_mean, mean), (running_var, var))
+        return y
 
     if TYPE_CHECKING:
         __call__ = forward  # a call has forward's type

@@ -6,12 +6,27 @@ channel's `sums` are that of grad_out and that of grad_out * (x - mean).
 
 import tilelang.language as T  # noqa: N812
 
-from tileops_kernels.macros.cuda_planes import plane_blocks, plane_place, read_channel, read_plane, write_channel
+from tileops_kernels.macros.cuda_planes import (
+    LARGE_LANES,
+    grid_place,
+    plane_blocks,
+    plane_grid,
+    plane_place,
+    read_channel,
+    read_plane,
+    split_place,
+    split_turns,
+    turn_place,
+    write_channel,
+    write_plane,
+)
 from tileops_kernels.macros.cuda_rows import READ_ONCE, add_over_lanes, fills_access, warps_of
 
 WARP = 32
 GROUP = 4
 """Channels whose partial sums one block merges, a warp for each."""
+LARGE_UNROLL = 2
+"""Vectors of a thread that forms the gradients of a large map: it divides by the number of elements before."""
 
 
 @T.macro
@@ -46,6 +61,57 @@ def differentiate_vector(g, x, k, vector, slopes, dtype):
     for v in T.unroll(vector):
         along = (T.cast(x[k, v], "float32") - slopes[0]) * slopes[2]
         g[k, v] = T.cast((T.cast(g[k, v], "float32") - slopes[1] - along) * slopes[3], dtype)
+
+
+@T.macro
+def differentiate_part(G, X, W, S, R, Y, D, E, entry, channel, first, length, elements, sizes, dtype, once):
+    """Y = the gradient of X of a thread's vectors of one plane; `sizes` is (vector, lanes, unroll).
+
+    The others are as in differentiate_planes; vectors are read past the caches where `once`, which takes 16 bytes.
+    """
+    vector, lanes, unroll = sizes
+    g = T.alloc_local((unroll, vector), dtype)
+    x = T.alloc_local((unroll, vector), dtype)
+    slopes = T.alloc_local((4,), "float32")
+    read_plane(g, unroll, vector, G, entry, channel, first, lanes, length, True, once)
+    read_plane(x, unroll, vector, X, entry, channel, first, lanes, length, True, once)
+    settle_slopes(slopes, S, R, W, channel, E[channel], D[channel], elements)
+    for k in T.unroll(unroll):
+        if first + k * lanes < length:
+            differentiate_vector(g, x, k, vector, slopes, dtype)
+            write_plane(g, k, vector, Y, entry, channel, first, lanes)
+
+
+@T.macro
+def differentiate_planes(G, X, W, S, R, Y, D, E, batch, channels, length, sizes, dtype, large):
+    """Y = the gradient of X in parts of planes, once D and E are those of weight and bias.
+
+    `sizes` is (vector, lanes, slots, unroll). Of a `large` map whose planes have a block each at least, blocks go
+    through memory in its order, by plane_grid.
+    """
+    vector, lanes, slots, unroll = sizes
+    if large and slots == 1:
+        grid = plane_grid(batch, channels, length, LARGE_UNROLL)
+        with T.Kernel(*grid, threads=LARGE_LANES) as (part, across, down):
+            entry, channel, first = grid_place(part, across, down, T.get_thread_binding(0), LARGE_UNROLL)
+            part_sizes = (vector, LARGE_LANES, LARGE_UNROLL)
+            elements = T.cast(batch * length * vector, "float32")
+            differentiate_part(
+                G, X, W, S, R, Y, D, E, entry, channel, first, length, elements, part_sizes, dtype, False
+            )
+    else:
+        once = fills_access(vector, dtype)
+        blocks = plane_blocks(batch, channels, length, lanes, slots, unroll)
+        with T.Kernel(blocks, threads=slots * lanes) as block:
+            thread = T.get_thread_binding(0)
+            slot, lane = thread // lanes, thread % lanes
+            entry, channel, first = plane_place(block, slot, lane, batch, channels, length, lanes, slots, unroll)
+            part_sizes = (vector, lanes, unroll)
+            elements = T.cast(batch * length * vector, "float32")
+            if entry < batch:
+                differentiate_part(
+                    G, X, W, S, R, Y, D, E, entry, channel, first, length, elements, part_sizes, dtype, once
+                )
 
 
 def batch_norm_bwd_channels(dtype, vector, threads, unroll, blocks):
@@ -110,10 +176,13 @@ def batch_norm_bwd_channels(dtype, vector, threads, unroll, blocks):
     return differentiate
 
 
-def batch_norm_bwd_planes(dtype, vector, lanes, slots, unroll):
+def batch_norm_bwd_planes(dtype, vector, lanes, slots, unroll, depth, large):
     """Blocks that share channels; parameters G, X, W, S, R, P, Y, D, E.
 
-    P (splits, channels, 2) in float32 is for the partial sums; the others are as in batch_norm_bwd_channels.
+    P (splits, channels, 2) in float32 is for the partial sums; the others are as in batch_norm_bwd_channels. A thread
+    that forms sums reads `depth` vectors of each tensor at a time. Blocks go through channels before they go along
+    them. Of `large` maps, of which caches hold little, they go along channels first and read sums past the caches.
+    Those have at most 65535 channels, and as many entries.
     """
     batch = T.dynamic("batch", "int64")
     channels = T.dynamic("channels", "int64")
@@ -134,16 +203,13 @@ def batch_norm_bwd_planes(dtype, vector, lanes, slots, unroll):
         D: T.Tensor[(channels,), "float32"],
         E: T.Tensor[(channels,), "float32"],
     ):
-        with T.Kernel(splits * channels, threads=threads) as block:
+        with T.Kernel(splits * channels, threads=threads, prelude=READ_ONCE) as block:
             thread = T.get_thread_binding(0)
             slot, lane = thread // lanes, thread % lanes
-            split = T.truncdiv(T.cast(block, "int32"), T.cast(channels, "int32"))
-            channel = T.cast(T.truncmod(T.cast(block, "int32"), T.cast(channels, "int32")), "int64")
-            parts = T.cast(T.ceildiv(length, lanes * unroll), "int32")
-            pieces = T.cast(T.ceildiv(batch, slots), "int32") * parts
-            step = T.cast(splits, "int32")
-            g = T.alloc_local((unroll, vector), dtype)
-            x = T.alloc_local((unroll, vector), dtype)
+            split, channel = split_place(block, splits, channels, large)
+            turns = split_turns(split, splits, batch, length, slots, lanes, depth, large)
+            g = T.alloc_local((depth, vector), dtype)
+            x = T.alloc_local((depth, vector), dtype)
             sums = T.alloc_local((2,), "float32")
             part = T.alloc_local((2,), "float32")
             partial = T.alloc_shared((1, 2 * warps_of(threads)), "float32")
@@ -151,13 +217,11 @@ def batch_norm_bwd_planes(dtype, vector, lanes, slots, unroll):
             mean = S[channel]
             for i in T.unroll(2):
                 sums[i] = T.float32(0)
-            for turn in T.serial(T.truncdiv(pieces - split + step - 1, step)):
-                piece = turn * step + split
-                entry = T.cast(T.truncdiv(piece, parts), "int64") * slots + slot
-                first = T.cast(T.truncmod(piece, parts), "int64") * (lanes * unroll) + lane
-                read_plane(g, unroll, vector, G, entry, channel, first, lanes, length, entry < batch)
-                read_plane(x, unroll, vector, X, entry, channel, first, lanes, length, entry < batch)
-                add_products(sums, part, g, x, mean, unroll, vector, first, lanes, length, entry < batch)
+            for turn in T.serial(turns):
+                entry, first = turn_place(turn, turns, split, splits, slot, lane, length, slots, lanes, depth, large)
+                read_plane(g, depth, vector, G, entry, channel, first, lanes, length, entry < batch, large and once)
+                read_plane(x, depth, vector, X, entry, channel, first, lanes, length, entry < batch, large and once)
+                add_products(sums, part, g, x, mean, depth, vector, first, lanes, length, entry < batch)
             add_over_lanes(sums, partial, 0, thread, threads, count=2)
             if thread == 0:
                 for i in T.unroll(2):
@@ -178,23 +242,8 @@ def batch_norm_bwd_planes(dtype, vector, lanes, slots, unroll):
             if channel < channels and lane == 0:
                 D[channel] = sums[1] * R[channel]
                 E[channel] = sums[0]
-        blocks = plane_blocks(batch, channels, length, lanes, slots, unroll)
-        with T.Kernel(blocks, threads=threads, prelude=READ_ONCE) as block:
-            thread = T.get_thread_binding(0)
-            slot, lane = thread // lanes, thread % lanes
-            entry, channel, first = plane_place(block, slot, lane, batch, channels, length, lanes, slots, unroll)
-            g = T.alloc_local((unroll, vector), dtype)
-            x = T.alloc_local((unroll, vector), dtype)
-            slopes = T.alloc_local((4,), "float32")
-            if entry < batch:
-                read_plane(g, unroll, vector, G, entry, channel, first, lanes, length, True, once)
-                read_plane(x, unroll, vector, X, entry, channel, first, lanes, length, True, once)
-                elements = T.cast(batch * length * vector, "float32")
-                settle_slopes(slopes, S, R, W, channel, E[channel], D[channel], elements)
-                for k in T.unroll(unroll):
-                    if first + k * lanes < length:
-                        differentiate_vector(g, x, k, vector, slopes, dtype)
-                        for v in T.vectorized(vector):
-                            Y[entry, channel, first + k * lanes, v] = g[k, v]
+        differentiate_planes(
+            G, X, W, S, R, Y, D, E, batch, channels, length, (vector, lanes, slots, unroll), dtype, large
+        )
 
     return differentiate

@@ -133,9 +133,10 @@ def row_norm_on_chip(
 ):
     """Rows of `n` elements in registers; the parameters are those of program_of_rows, and the size is m.
 
-    `vector` elements take 16 bytes. At least `blocks` blocks fit on a multiprocessor, which bounds the registers of a
-    thread. Scales and shifts are read before the sums are known, which hides their latency, or else `late`. Where
-    `lean`, means are those of differences from an element, which takes fewer instructions; no sum is then `added`.
+    `vector` elements take at most 16 bytes. At least `blocks` blocks fit on a multiprocessor, which bounds the
+    registers of a thread. Scales and shifts are read before the sums are known, which hides their latency, or else
+    `late`. Where `lean`, means are those of differences from an element, which takes fewer instructions; no sum is then
+    `added`.
     """
     m = T.dynamic("m", "int64")
     steps = -(-n // (vector * lanes))
@@ -143,6 +144,7 @@ def row_norm_on_chip(
     whole = n % step == 0
     scales = scales or dtype
     each = 1 if span else vector
+    packed = not added and fills_access(vector, dtype)
 
     @T.macro
     def normalize(X, R, W, B, G, Y, S, eps):
@@ -179,7 +181,7 @@ def row_norm_on_chip(
             if centered and lean:
                 add_differences_of_vectors(moments, chunk, x, steps, vector, first, step, n, whole, True)
             elif centered:
-                add_vectors(moments, chunk, x, steps, vector, first, step, n, whole, True, not added)
+                add_vectors(moments, chunk, x, steps, vector, first, step, n, whole, True, packed)
             else:
                 add_squares(sums, x, steps, vector, first, step, n, whole)
             spread_over_lanes(moments, sums, means, squares, slot, lane, lanes, centered)
@@ -197,7 +199,8 @@ def row_norm_on_chip(
                     )
                     write_vector(a, k, vector, Y, row, first, step, n, whole, rows == 1 or row < m)
                 else:
-                    keep_packed(x, k)
+                    if packed:
+                        keep_packed(x, k)
                     scale_vector(
                         x,
                         x,
