@@ -7,6 +7,7 @@ from tileops_kernels.macros.cpu_blocks import BLOCK, LANES, PIECE, load_block, s
 from tileops_kernels.macros.cpu_moments import add_block, clear_lanes, moments_over_lanes
 from tileops_kernels.macros.row_signatures import program_of_rows
 
+
 @T.macro
 def load_sums(X, R, row, column, x, w, width, dtype, added):
     """x[0:width] = X, plus R where `added`, in float32; `w` is overwritten."""
