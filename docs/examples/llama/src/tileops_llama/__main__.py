@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from rich.table import Table
 from torch import Tensor
 from transformers.utils import logging
 
@@ -50,7 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if problem:
             console.print(problem)
             return 1
-        console.print(_measured(models, prompt, chosen))
+        for line in _measured(models, prompt, chosen):
+            console.print(line, soft_wrap=True)
     return 0
 
 
@@ -105,17 +105,15 @@ def _apart(logits: Tensor, others: Tensor) -> float:
     return float((logits.float() - others.float()).abs().max() / others.float().abs().max())
 
 
-def _measured(models: Models, prompt: Tensor, chosen: argparse.Namespace) -> Table:
-    """A line per way of running: tokens per second of both models, and their ratio."""
-    table = Table("tokens per second", *models, "ratio", box=None, pad_edge=False)
-    for column in table.columns[1:]:
-        column.justify = "right"
+def _measured(models: Models, prompt: Tensor, chosen: argparse.Namespace) -> Iterator[str]:
+    """Yield tokens per second of both models and their ratio, a line per way of running as soon as it is measured."""
+    yield f"{'tokens per second':<30}" + "".join(f"{name:>10}" for name in (*models, "ratio"))
     for way, runs, tokens, times in _ways(models, prompt, chosen):
         with shown(f"measuring {way}"):
             found = _best(runs, prompt.device, times)
         rates = {name: tokens / found[name] for name in models}
-        table.add_row(way, *(f"{rate:.0f}" for rate in rates.values()), f"{rates['with ops'] / rates['original']:.2f}")
-    return table
+        figures = "".join(f"{rate:>10.0f}" for rate in rates.values())
+        yield f"{way:<30}{figures}{rates['with ops'] / rates['original']:>10.2f}"
 
 
 def _ways(models: Models, prompt: Tensor, chosen: argparse.Namespace) -> Iterator[Way]:

@@ -116,7 +116,8 @@ def merge_differences(state, other, slots):
         for s in T.unroll(slots):
             between = other[1 + s] - state[1 + s]
             state[1 + s] += between * share
-            state[1 + slots + s] += other[1 + slots + s] + between * between * (state[0] * share)
+            weighted = between * (state[0] * share)  # nothing where nothing was seen, however far between
+            state[1 + slots + s] += other[1 + slots + s] + between * weighted
         state[0] += other[0]
 
 
