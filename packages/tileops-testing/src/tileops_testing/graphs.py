@@ -9,7 +9,6 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
-from torch._dynamo.backends.registry import lookup_backend
 from torch._ops import OpOverload, OpOverloadPacket
 from torch.fx import GraphModule, Node
 
@@ -88,6 +87,8 @@ class RecordingBackend:
         kept.recompile()
         graph = CapturedGraph(kept, names)
         self.graphs.append(graph)
+        from torch._dynamo.backends.registry import lookup_backend  # noqa: PLC0415 - takes seconds that a help text has not
+
         compiled = lookup_backend(self.inner)(module, list(example_inputs))
 
         def run(*args: Any) -> Any:
