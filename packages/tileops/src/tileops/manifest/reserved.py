@@ -8,8 +8,10 @@ from typing import Final
 
 _CALL: Final = frozenset(
     {
+        "BUILTIN",
         "ForwardOnly",
         "MISSING",
+        "PLAIN",
         "Tensor",
         "branch",
         "copies",
@@ -18,14 +20,19 @@ _CALL: Final = frozenset(
         "exporting",
         "in_forward_mode",
         "instance_key",
+        "is_dynamo_compiling",
         "is_grad_enabled",
         "isinstance",
+        "observed",
         "out",
         "refuse_arguments",
         "refuse_tangents",
         "result",
+        "run_call",
         "self",
         "strided",
+        "tuple",
+        "type",
         "unknown",
     }
 )
