@@ -70,7 +70,7 @@ def test_without_rows_experts_or_hidden_columns(
     ("out", "error", "message"),
     [
         (torch.empty(11, 16).bfloat16(), ShapeError, r"expected shape \[11, 24\] of output, received \[11, 16\]"),
-        (torch.empty(11, 24), DTypeError, r"expected dtype bfloat16 .*received float32"),
+        (torch.empty(11, 24), DTypeError, r"expected dtype bfloat16, as expert_input has, received float32"),
         (torch.empty(11, 24, device="meta").bfloat16(), DeviceError, r"expected device cpu, received device meta"),
         (torch.empty(24, 11).bfloat16().t(), LayoutError, r"expected a contiguous tensor, received strides \[1, 11\]"),
     ],

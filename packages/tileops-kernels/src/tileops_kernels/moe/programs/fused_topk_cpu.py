@@ -26,7 +26,7 @@ def choose_experts(dtype, scoring, renormalize, biased):
 
     @T.macro
     def score_block(S, row, first, block, folded, width):
-        """S's part of a row = its powers, or with a sigmoid its scores; folded[1] takes in their sum.
+        """S's part of a row = its powers, or with a sigmoid its scores; folded[1] takes in their sum, added up apart.
 
         Whole blocks are computed: a rest would be by other code, which rounds equal elements differently.
         """
@@ -37,9 +37,11 @@ def choose_experts(dtype, scoring, renormalize, biased):
                 block[c] = T.exp(block[c] - folded[0])
             else:
                 block[c] = T.float32(1) / (T.float32(1) + T.exp(-block[c]))
+        folded[2] = T.float32(0)
         for c in T.serial(width):
             S[row, first + c] = block[c]
-            folded[1] += block[c]
+            folded[2] += block[c]
+        folded[1] += folded[2]
 
     @T.macro
     def score_row(G, S, row, block, folded):
@@ -77,7 +79,7 @@ def choose_experts(dtype, scoring, renormalize, biased):
     def body(G, C, S, Q, W, O):
         with T.Kernel(1):
             block = T.alloc_local((BLOCK,), "float32")
-            folded = T.alloc_local((2,), "float32")
+            folded = T.alloc_local((3,), "float32")
             best = T.alloc_local((2,), "int32")
             value = T.alloc_local((1,), "float32")
             total = T.alloc_local((1,), "float32")
