@@ -189,7 +189,7 @@ def test_no_experts(tileops_device: torch.device) -> None:
 def test_refuses_rows_that_are_no_whole_tiles() -> None:
     """Under an aligned layout the number of rows is a multiple of the alignment."""
     metadata = torch.zeros(2, dtype=torch.int32)
-    with pytest.raises(ValueError, match="MoEGroupedGemmFwdOp: a: expected a multiple of 4 as axis 0 for layout.alignment=4"):
+    with pytest.raises(ValueError, match=r"MoEGroupedGemmFwdOp: a: expected a multiple of 4 as axis 0"):
         MoEGroupedGemmFwdOp(ALIGNED)(
             torch.ones(6, 8, dtype=torch.float16), torch.ones(2, 4, 8, dtype=torch.float16), metadata
         )
@@ -221,7 +221,11 @@ def test_refuses_an_out_of_other_dtype() -> None:
     [
         (torch.empty(6, 5).half(), ShapeError, r"out: expected shape \[6, 4\] of output, received \[6, 5\]"),
         (torch.empty(24).half(), ShapeError, r"out: expected shape \[6, 4\] of output, received \[24\]"),
-        (torch.empty(6, 4), DTypeError, r"out: expected dtype float16, as out_dtype says, or else a has, received float32"),
+        (
+            torch.empty(6, 4),
+            DTypeError,
+            r"out: expected dtype float16, .*, received float32",
+        ),
         (torch.empty(6, 4, device="meta").half(), DeviceError, r"out: expected device cpu, received device meta"),
         (torch.empty(4, 6).half().t(), LayoutError, r"out: expected a contiguous tensor, received strides \[1, 6\]"),
         (torch.empty(6, 8).half()[:, ::2], LayoutError, r"out: expected a contiguous tensor, .* \[8, 2\]"),

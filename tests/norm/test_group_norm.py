@@ -277,9 +277,8 @@ def test_groups_of_one_value_are_refused(shape: tuple[int, ...], tileops_device:
     with pytest.raises(RuleError) as failure:
         GroupNormFwdOp(4)(torch.ones(shape, device=tileops_device))
     assert str(failure.value) == (
-        "GroupNormFwdOp: num_groups: expected C // num_groups * prod(L) != 1, received C=4 (axis 1 of x), "
-        f"L={shape[2:]} (axes of x), num_groups=4; "
-        "change what it reads so that it holds"
+        "GroupNormFwdOp: x: expected another value than 1 as C // num_groups * prod(L) for C=4 (axis 1 of x), "
+        f"L={list(shape[2:])} (axes of x), num_groups=4, received 1; pass x of other extents, or another num_groups"
     )
 
 
@@ -290,8 +289,8 @@ def test_maps_of_one_value_are_refused(shape: tuple[int, ...], tileops_device: t
     with pytest.raises(RuleError) as failure:
         InstanceNormFwdOp()(torch.ones(shape, device=tileops_device))
     assert str(failure.value) == (
-        f"InstanceNormFwdOp: L: expected not use_input_stats or prod(L) != 1, received L={shape[2:]} (axes of x); "
-        "change what it reads so that it holds"
+        f"InstanceNormFwdOp: x: expected another value than 1 as prod(L) for L={list(shape[2:])} (axes of x), "
+        "use_input_stats=True, received 1; pass x of other extents, or pass use_input_stats=False"
     )
 
 
@@ -301,8 +300,8 @@ def test_running_statistics_are_needed(tileops_device: torch.device) -> None:
     with pytest.raises(RuleError) as failure:
         InstanceNormFwdOp(use_input_stats=False)(torch.ones(2, 3, 4, device=tileops_device))
     assert str(failure.value) == (
-        "InstanceNormFwdOp: use_input_stats: expected use_input_stats or present(running_mean), "
-        "received use_input_stats=False, running_mean not passed; change what it reads so that it holds"
+        "InstanceNormFwdOp: running_mean: expected a Tensor for use_input_stats=False, received None; "
+        "pass running_mean, or pass use_input_stats=True"
     )
 
 

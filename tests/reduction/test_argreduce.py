@@ -163,8 +163,8 @@ def test_the_position_of_nothing_is_refused(tileops_device: torch.device) -> Non
     with pytest.raises(RuleError) as failure:
         ArgminFwdOp(1)(torch.empty(2, 0, device=tileops_device))
     assert str(failure.value) == (
-        "ArgminFwdOp: dim: expected len(S) == 0 or (S[dim.value] >= 1 if present(dim) else prod(S) >= 1), "
-        "received S=(2, 0) (the shape of x), dim=1; change what it reads so that it holds"
+        "ArgminFwdOp: x: expected at least 1 element along dim=1, received shape [2, 0]; "
+        "pass x with elements there, or another dim"
     )
 
 

@@ -290,7 +290,7 @@ def test_a_failure_leaves_what_another_thread_completed() -> None:
 
 def test_kernels_of_a_target_built_by_a_failed_call_are_dropped_alone(registry: BackendRegistry) -> None:
     """Where the selection stays because another thread completed under it, the failed call's kernel goes."""
-    op, building, other_done = DoubleFwdOp(target="acme"), threading.Event(), threading.Event()
+    building, other_done = threading.Event(), threading.Event()
 
     def build(*specs: Any, **_: Any) -> Callable[..., Tensor]:
         def kernel(x: Tensor, bias: Tensor | None) -> Tensor:
@@ -303,6 +303,7 @@ def test_kernels_of_a_target_built_by_a_failed_call_are_dropped_alone(registry: 
         return kernel
 
     registry.register_kernel_builder("DoubleFwdOp", "acme", build)
+    op = DoubleFwdOp(target="acme")
     errors: list[BaseException] = []
 
     def fails() -> None:
