@@ -241,7 +241,7 @@ class CUDARows(RowNormKernel[cuda.CUDAFunction]):
             run = self.load_for(tuple([tensor is not None for tensor in affine]), count // n)
             run(*rows, *passed, *written, self._eps)
 
-    def load_for(self, passed: tuple[bool, ...], rows: int) -> cuda.CUDAFunction:  # noqa: ARG002 - where it counts
+    def load_for(self, passed: tuple[bool, ...], rows: int) -> cuda.CUDAFunction:  # noqa: ARG002 - kernel types with several programs choose by it
         """The program of a signature for so many rows; all that a signature may need are built by its first call."""
         return self.load(passed)
 
