@@ -9,6 +9,31 @@ import tilelang.language as T  # noqa: N812
 from tileops_kernels.macros.cuda_rows import add_over_lanes, keep_packed
 
 
+def sum_of_vector(x, k, vector):
+    """The sum of x[k, :] in float32: sums of several vectors are formed beside each other, and then added up."""
+    total = T.cast(x[k, 0], "float32")
+    for v in range(1, vector):
+        total = total + T.cast(x[k, v], "float32")
+    return total
+
+
+def differences_of_vector(x, k, vector, center):
+    """The sum of what x[k, :] differs from `center` by, in float32."""
+    total = T.cast(x[k, 0], "float32") - center
+    for v in range(1, vector):
+        total = total + (T.cast(x[k, v], "float32") - center)
+    return total
+
+
+def squares_of_vector(x, k, vector, center):
+    """The sum of the squares of what x[k, :] differs from `center` by, in float32."""
+    total = T.float32(0)
+    for v in range(vector):
+        difference = T.cast(x[k, v], "float32") - center
+        total = total + difference * difference
+    return total
+
+
 @T.macro
 def clear_moments(moments):
     """No elements seen."""
@@ -28,7 +53,7 @@ def merge_moments(moments, count, mean, squares):
         difference = mean - moments[1]
         merged = moments[1] + difference * share
         moments[1] = T.if_then_else(T.isnan(merged), moments[1] + mean, merged)
-        moments[2] += squares + difference * difference * moments[0] * share
+        moments[2] += squares + difference * (difference * (moments[0] * share))
         moments[0] = total
 
 
@@ -43,17 +68,14 @@ def add_vectors(moments, chunk, x, steps, vector, first, step, n, whole, present
     for k in T.unroll(steps):
         if (whole or first + k * step < n) and present:
             chunk[0] += T.float32(vector)
-            for v in T.unroll(vector):
-                chunk[1] += T.cast(x[k, v], "float32")
+            chunk[1] += sum_of_vector(x, k, vector)
     if chunk[0] > T.float32(0):
         chunk[1] = chunk[1] / chunk[0]
     for k in T.unroll(steps):
         if packed:
             keep_packed(x, k)
         if (whole or first + k * step < n) and present:
-            for v in T.unroll(vector):
-                deviation = T.cast(x[k, v], "float32") - chunk[1]
-                chunk[2] += deviation * deviation
+            chunk[2] += squares_of_vector(x, k, vector, chunk[1])
     merge_moments(moments, chunk[0], chunk[1], chunk[2])
 
 
@@ -69,10 +91,14 @@ def add_differences_of_vectors(moments, chunk, x, steps, vector, first, step, n,
     for k in T.unroll(steps):
         if (whole or first + k * step < n) and present:
             chunk[0] += T.float32(vector)
-            for v in T.unroll(vector):
-                difference = T.cast(x[k, v], "float32") - pivot
-                chunk[1] += difference
-                chunk[2] += difference * difference
+            chunk[1] += differences_of_vector(x, k, vector, pivot)
+            chunk[2] += squares_of_vector(x, k, vector, pivot)
+    merge_differences(moments, chunk, pivot)
+
+
+@T.macro
+def merge_differences(moments, chunk, pivot):
+    """Add to `moments` what `chunk` has: a count, the sum of differences from `pivot`, and that of their squares."""
     if chunk[0] > T.float32(0):
         between = chunk[1] / chunk[0]
         squares = chunk[2] - chunk[1] * between
@@ -80,8 +106,8 @@ def add_differences_of_vectors(moments, chunk, x, steps, vector, first, step, n,
 
 
 @T.macro
-def moments_over_lanes(moments, sums, means, squares, slot, lane, lanes):
-    """`moments` = those of all `lanes` threads of a row together, in every one of them.
+def moments_over_lanes(moments, sums, means, squares, slot, lane, lanes, others=False):
+    """`moments` = those of all `lanes` threads of a row together, in every one of them, and in `others`.
 
     Their mean is moments[1] + sums[1]: the second part is what rounding took from the first, 0 where that is infinite
     or NaN, as moments[2] is NaN then. `sums` is float32 (2,); `means` and `squares` are shared, (rows in the block, 2 *
@@ -89,13 +115,13 @@ def moments_over_lanes(moments, sums, means, squares, slot, lane, lanes):
     """
     sums[0] = moments[0]
     sums[1] = moments[0] * moments[1]
-    add_over_lanes(sums, means, slot, lane, lanes, count=2)
+    add_over_lanes(sums, means, slot, lane, lanes, count=2, others=others)
     total = sums[0]
     mean = T.if_then_else(total > T.float32(0), sums[1] / total, T.float32(0))
     difference = moments[1] - mean
     sums[0] = moments[2] + moments[0] * difference * difference
     sums[1] = moments[0] * difference
-    add_over_lanes(sums, squares, slot, lane, lanes, count=2)
+    add_over_lanes(sums, squares, slot, lane, lanes, count=2, others=others)
     rest = T.if_then_else(total > T.float32(0), sums[1] / total, T.float32(0))
     deviations = sums[0] - sums[1] * rest
     moments[0] = total
