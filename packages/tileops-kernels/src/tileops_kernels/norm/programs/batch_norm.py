@@ -54,10 +54,10 @@ def normalize_part(X, W, B, S, Q, Y, eps, flags, entry, channel, first, length, 
     read_plane(x, unroll, vector, X, entry, channel, first, lanes, length, True, once)
     affine[0] = S[channel]
     affine[1] = Q[channel]
-    read_affine(given, W, B, T.truncmod(channel, W.shape[0]) if instances else channel)
+    read_affine(given, W, B, T.truncmod(channel, W.shape[0]) if instances else channel, flags)
     if squared:
         affine[1] = T.rsqrt(affine[1] + eps)
-    settle_affine(affine, given, flags)
+    settle_affine(affine, given)
     for k in T.unroll(unroll):
         if first + k * lanes < length:
             normalize_vector(x, k, vector, affine, dtype)
@@ -215,17 +215,20 @@ def batch_norm_channels(dtype, scales, vector, threads, unroll, blocks):
             means = T.alloc_shared((1, 2 * warps_of(threads)), "float32")
             squares = T.alloc_shared((1, 2 * warps_of(threads)), "float32")
             T.annotate_min_blocks_per_sm(blocks)
-            read_affine(given, W, B, channel)
-            read_running(running, M, V, channel)
+            read_affine(given, W, B, channel, flags)
+            if flags & 4 != 0:
+                read_running(running, M, V, channel)
             clear_moments(moments)
             for turn in T.serial(turns):
                 first = turn * (threads * unroll) + thread
                 read_channel(x, unroll, vector, X, channel, first, threads, plane, count)
                 add_vectors(moments, chunk, x, unroll, vector, first, threads, count, False, True, packed)
-            moments_over_lanes(moments, sums, means, squares, 0, thread, threads)
+            moments_over_lanes(
+                moments, sums, means, squares, 0, thread, threads, T.cast(batch * length * vector, "float32")
+            )
             affine[0] = moments[1] + sums[1]
             affine[1] = T.rsqrt(moments[2] / moments[0] + eps)
-            settle_affine(affine, given, flags)
+            settle_affine(affine, given)
             if flags & 4 != 0 and thread == 0:
                 move_statistics(M, V, running, channel, affine[0], unbiased(moments), momentum)
             for turn in T.serial(turns):
@@ -311,7 +314,8 @@ def batch_norm_training(dtype, scales, vector, lanes, slots, unroll, depth, larg
             means = T.alloc_shared((warps, 2), "float32")
             squares = T.alloc_shared((warps, 2), "float32")
             shares = T.alloc_shared((warps, 2), "float32")
-            if instances or channel < channels:
+            elements = T.cast(batch * length * vector, "float32")
+            if instances or (flags & 4 != 0 and channel < channels):
                 read_running(running, M, V, channel)
             for i in T.unroll(2):
                 totals[i] = T.float32(0)
@@ -322,7 +326,7 @@ def batch_norm_training(dtype, scales, vector, lanes, slots, unroll, depth, larg
                     for step in T.serial(T.truncdiv(splits - lane + WARP - 1, WARP)):
                         split = step * WARP + lane
                         merge_moments(moments, P[split, place, 0], P[split, place, 1], P[split, place, 2])
-                moments_over_lanes(moments, sums, means, squares, slot, lane, WARP)
+                moments_over_lanes(moments, sums, means, squares, slot, lane, WARP, elements)
                 if place < channels:
                     totals[0] += moments[1] + sums[1]
                     totals[1] += unbiased(moments)
