@@ -80,19 +80,20 @@ def add_differences_of_vectors(moments, chunk, x, steps, vector, first, step, n,
 
 
 @T.macro
-def moments_over_lanes(moments, sums, means, squares, slot, lane, lanes):
+def moments_over_lanes(moments, sums, means, squares, slot, lane, lanes, rest=None):
     """`moments` = those of all `lanes` threads of a row together, in every one of them.
 
     Their mean is moments[1] + sums[1]: the second part is what rounding took from the first, 0 where that is infinite
     or NaN, as moments[2] is NaN then. `sums` is float32 (2,); `means` and `squares` are shared, (rows in the block, 2 *
-    warps_of(lanes)) each. As for add_over_lanes, every thread of the block must arrive here.
+    warps_of(lanes)) each. The mean of a thread may have a second part, `rest`, float32 (1,), too. As for
+    add_over_lanes, every thread of the block must arrive here.
     """
     sums[0] = moments[0]
     sums[1] = moments[0] * moments[1]
     add_over_lanes(sums, means, slot, lane, lanes, count=2)
     total = sums[0]
     mean = T.if_then_else(total > T.float32(0), sums[1] / total, T.float32(0))
-    difference = moments[1] - mean
+    difference = moments[1] - mean if rest is None else moments[1] - mean + rest[0]
     sums[0] = moments[2] + moments[0] * difference * difference
     sums[1] = moments[0] * difference
     add_over_lanes(sums, squares, slot, lane, lanes, count=2)
