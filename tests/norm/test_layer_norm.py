@@ -51,6 +51,21 @@ def test_agrees_with_the_reference(
     assert (y.shape, y.stride(), y.device) == ((5, n), (n, 1), x.device)
 
 
+@pytest.mark.parametrize("affine", [(), ("weight",), ("bias",), ("weight", "bias")], ids="-".join)
+@pytest.mark.parametrize("n", [256, 1032, 4096, 5120, 8192, 16384])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_row_has_the_same_bits_among_others(
+    n: int, dtype: torch.dtype, affine: tuple[str, ...], tileops_device: torch.device
+) -> None:
+    """However few or many rows a call has, and whatever serves so many, each row's result is the same."""
+    x = make(300, n, dtype=dtype, device=tileops_device) + 3
+    given = {name: make(n, dtype=dtype, device=tileops_device, seed=len(name)) for name in affine}
+    op = LayerNormFwdOp((n,))
+    every = op(x, **given)
+    for rows in (1, 3, 250):
+        assert_identical(op(x[:rows], **given), every[:rows])
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_layouts(layout: Layout, tileops_device: torch.device) -> None:
     """Equal elements of x, weight and bias give equal bits, however they lie in memory."""

@@ -18,17 +18,23 @@ LARGE_UNROLL = 1
 
 
 @T.macro
-def read_affine(affine, W, B, channel, flags):
-    """affine[2:4] = the weight and the bias of a channel, 1 and 0 where `flags` says that they are not to be read.
+def read_affine(given, W, B, channel):
+    """given[0], given[1] = the weight and the bias of a channel, in their dtype: nothing waits for them here.
 
-    `flags` has bit 1 set where W is to be read, and bit 2 where B is.
+    A conversion would, and hold up what is read after it. W or B may be a stand-in that is of no account.
     """
-    affine[2] = T.float32(1)
-    affine[3] = T.float32(0)
-    if flags & 1 != 0:
-        affine[2] = T.cast(W[channel], "float32")
-    if flags & 2 != 0:
-        affine[3] = T.cast(B[channel], "float32")
+    given[0] = W[channel]
+    given[1] = B[channel]
+
+
+@T.macro
+def settle_affine(affine, given, flags):
+    """affine[2:4] = what read_affine has read, 1 and 0 where `flags` says that it is of no account.
+
+    `flags` has bit 1 set where a weight is given, and bit 2 where a bias is.
+    """
+    affine[2] = T.if_then_else(flags & 1 != 0, T.cast(given[0], "float32"), T.float32(1))
+    affine[3] = T.if_then_else(flags & 2 != 0, T.cast(given[1], "float32"), T.float32(0))
 
 
 @T.macro
@@ -45,15 +51,22 @@ def normalize_vector(x, k, vector, affine, dtype, split=False):
 
 
 @T.macro
-def move_statistics(M, V, channel, mean, variance, momentum):
-    """Move a channel's running mean and variance by `momentum` to new ones."""
-    M[channel] = momentum * mean + (T.float32(1) - momentum) * M[channel]
-    V[channel] = momentum * variance + (T.float32(1) - momentum) * V[channel]
+def read_running(running, M, V, channel):
+    """running[0], running[1] = the running mean and variance of a channel, read before they are moved."""
+    running[0] = M[channel]
+    running[1] = V[channel]
 
 
 @T.macro
-def move_to_means(M, V, channel, totals, shares, slot, lane, slots, count, momentum):
-    """Move a channel's running statistics by `momentum` to means over `count`, of which `slots` rows have `totals`.
+def move_statistics(M, V, running, channel, mean, variance, momentum):
+    """Move a channel's running mean and variance, which are `running`, by `momentum` to new ones."""
+    M[channel] = momentum * mean + (T.float32(1) - momentum) * running[0]
+    V[channel] = momentum * variance + (T.float32(1) - momentum) * running[1]
+
+
+@T.macro
+def move_to_means(M, V, running, channel, totals, shares, slot, lane, slots, count, momentum):
+    """Move a channel's `running` statistics by `momentum` to means over `count`, of which `slots` rows have `totals`.
 
     `count` is float32. `totals` has the sum of means and that of variances in every lane of a row; those of the first
     row are overwritten. `shares` is shared, (slots, 2). Every thread of the block must arrive here.
@@ -66,7 +79,7 @@ def move_to_means(M, V, channel, totals, shares, slot, lane, slots, count, momen
         for other in T.unroll(slots - 1):
             for i in T.unroll(2):
                 totals[i] += shares[other + 1, i]
-        move_statistics(M, V, channel, totals[0] / count, totals[1] / count, momentum)
+        move_statistics(M, V, running, channel, totals[0] / count, totals[1] / count, momentum)
 
 
 def unbiased(moments):
@@ -91,18 +104,22 @@ def normalize_part(X, W, B, S, Q, Y, eps, flags, place, length, sizes, dtype, sq
     entry, channel, first = place
     x = T.alloc_local((unroll, vector), dtype)
     affine = T.alloc_local((5,), "float32")
+    given = T.alloc_local((2,), W.dtype)
     read_plane(x, unroll, vector, X, entry, channel, first, lanes, length, True, once)
     if span:
         group = group_place(entry, channel, X.shape[1], span)
         affine[0] = S[group, 0]
         affine[1] = Q[group]
-        affine[4] = S[group, 1] * affine[1]
+        affine[4] = S[group, 1]
     else:
         affine[0] = S[channel]
         affine[1] = Q[channel]
+    read_affine(given, W, B, T.truncmod(channel, W.shape[0]) if instances else channel)
     if squared:
         affine[1] = T.rsqrt(affine[1] + eps)
-    read_affine(affine, W, B, T.truncmod(channel, W.shape[0]) if instances else channel, flags)
+    if span:
+        affine[4] *= affine[1]
+    settle_affine(affine, given, flags)
     for k in T.unroll(unroll):
         if first + k * lanes < length:
             normalize_vector(x, k, vector, affine, dtype, bool(span))

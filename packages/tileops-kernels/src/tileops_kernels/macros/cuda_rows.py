@@ -46,16 +46,18 @@ def combine_over_lanes(operation, total, partial, slot, lane, lanes, count=1):
 
 
 @T.macro
-def add_over_lanes(total, partial, slot, lane, lanes, count=1):
+def add_over_lanes(total, partial, slot, lane, lanes, count=1, others=False):
     """total[i] = the sum of total[i] over the `lanes` threads of a row, in each of them, for each i below count.
 
-    As combine_over_lanes, but the sum over warps begins at zero: that is the form that was measured.
+    As combine_over_lanes, but the sum over warps begins at zero: that is the form that was measured. Where there are
+    `others`, threads whose lane is no less than `lanes`, the sum is in each of those too; a row then has several warps.
     """
-    for i in T.unroll(count):
-        for step in T.unroll(min(lanes, WARP).bit_length() - 1):
-            total[i] += T.shfl_xor(total[i], 1 << step)
+    if not others or lane < lanes:
+        for i in T.unroll(count):
+            for step in T.unroll(min(lanes, WARP).bit_length() - 1):
+                total[i] += T.shfl_xor(total[i], 1 << step)
     if lanes > WARP:
-        if lane % WARP == 0:
+        if lane % WARP == 0 and (not others or lane < lanes):
             for i in T.unroll(count):
                 partial[slot, i * warps_of(lanes) + lane // WARP] = total[i]
         T.sync_threads()

@@ -3,12 +3,19 @@
 x is seen as `macros/cuda_planes.py` says. P, float32 (splits, channels, 3), holds the moments of each part of a channel
 as `macros/cuda_moments.py` has them, S and Q, float32 (channels,), the means and the scales of the channels. Where
 means are to keep more digits than one value has, P is (splits, channels, 4) and S (channels, 2): the last of each is
-what rounding took from a mean.
+the second part of a mean.
 """
 
 import tilelang.language as T  # noqa: N812
 
-from tileops_kernels.macros.cuda_moments import add_vectors, clear_moments, merge_moments, moments_over_lanes
+from tileops_kernels.macros.cuda_moments import (
+    add_differences_of_vectors,
+    add_vectors,
+    clear_moments,
+    merge_moments,
+    merge_parts,
+    moments_over_lanes,
+)
 from tileops_kernels.macros.cuda_planes import read_plane, split_place, split_turns, turn_place
 from tileops_kernels.macros.cuda_rows import KEEP_PACKED, READ_ONCE, WARP, fills_access, warps_of
 
@@ -43,14 +50,22 @@ def form_statistics(X, P, batch, channels, length, splits, sizes, dtype, large):
         sums = T.alloc_local((2,), "float32")
         means = T.alloc_shared((1, 2 * warps_of(threads)), "float32")
         squares = T.alloc_shared((1, 2 * warps_of(threads)), "float32")
+        second = T.alloc_local((1,), "float32") if in_two_parts(P) else None
         T.annotate_min_blocks_per_sm(4)
         clear_moments(moments)
+        if in_two_parts(P):
+            second[0] = T.float32(0)
         for turn in T.serial(turns):
             entry, first = turn_place(turn, turns, split, splits, slot, lane, length, slots, lanes, depth, large)
             once = large and packed
             read_plane(x, depth, vector, X, entry, channel, first, lanes, length, entry < batch, once)
-            add_vectors(moments, chunk, x, depth, vector, first, lanes, length, False, entry < batch, packed)
-        moments_over_lanes(moments, sums, means, squares, 0, thread, threads)
+            if in_two_parts(P):
+                add_differences_of_vectors(
+                    moments, chunk, x, depth, vector, first, lanes, length, False, entry < batch, second
+                )
+            else:
+                add_vectors(moments, chunk, x, depth, vector, first, lanes, length, False, entry < batch, packed)
+        moments_over_lanes(moments, sums, means, squares, 0, thread, threads, second=second)
         if thread == 0:
             P[split, channel, 0] = moments[0]
             P[split, channel, 1] = moments[1] if in_two_parts(P) else moments[1] + sums[1]
@@ -60,40 +75,22 @@ def form_statistics(X, P, batch, channels, length, splits, sizes, dtype, large):
 
 
 @T.macro
-def merge_parts(moments, rest, count, mean, second, squares):
-    """As merge_moments, of means in two parts: moments[1] with rest[0], and `mean` with `second`."""
-    if count > T.float32(0):
-        total = moments[0] + count
-        share = count / total
-        between = mean - moments[1]
-        difference = between + (second - rest[0])
-        shift = between * share
-        merged = moments[1] + shift
-        moved = merged - moments[1]
-        lost = (moments[1] - (merged - moved)) + (shift - moved)
-        kept = rest[0] + (second - rest[0]) * share + lost
-        rest[0] = T.if_then_else(T.isnan(kept), T.float32(0), kept)
-        moments[1] = T.if_then_else(T.isnan(merged), moments[1] + mean, merged)
-        moments[2] += squares + difference * difference * moments[0] * share
-        moments[0] = total
-
-
-@T.macro
 def merge_statistics(moments, sums, means, squares, P, S, Q, channel, channels, splits, eps, slot, lane):
     """`moments` = those of a channel, by a warp, in the form of moments_over_lanes; S and Q of it are written.
 
     Every thread of the block must arrive here, also with a channel that there is not.
     """
-    rest = T.alloc_local((1,), "float32")
+    second = T.alloc_local((1,), "float32") if in_two_parts(P) else None
     clear_moments(moments)
-    rest[0] = T.float32(0)
+    if in_two_parts(P):
+        second[0] = T.float32(0)
     if channel < channels:
         for step in T.serial(T.truncdiv(splits - lane + WARP - 1, WARP)):
             split = step * WARP + lane
             if in_two_parts(P):
                 merge_parts(
                     moments,
-                    rest,
+                    second,
                     P[split, channel, 0],
                     P[split, channel, 1],
                     P[split, channel, 3],
@@ -101,7 +98,7 @@ def merge_statistics(moments, sums, means, squares, P, S, Q, channel, channels, 
                 )
             else:
                 merge_moments(moments, P[split, channel, 0], P[split, channel, 1], P[split, channel, 2])
-    moments_over_lanes(moments, sums, means, squares, slot, lane, WARP, rest if in_two_parts(P) else None)
+    moments_over_lanes(moments, sums, means, squares, slot, lane, WARP, second=second)
     if channel < channels and lane == 0:
         if in_two_parts(P):
             S[channel, 0] = moments[1]

@@ -15,13 +15,13 @@ from tileops_kernels.norm.rows import (
     CPURows,
     CUDARows,
     GeneralRows,
-    OnChipRows,
     OnChipSettings,
     StreamedRows,
     lanes_of,
     vector_width,
     weight_dtypes,
 )
+from tileops_kernels.norm.spread import SpreadRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +63,11 @@ class LayerNormCUDAKernel(CUDARows, LayerNormFwdInterface):
         return y
 
 
-class LayerNormOnChipKernel(LayerNormCUDAKernel, OnChipRows):
+class LayerNormOnChipKernel(LayerNormCUDAKernel, SpreadRows):
     """LayerNorm with the whole row in registers: read once, written once."""
 
     preferred_over: ClassVar[frozenset[str]] = frozenset({"layer_norm_streaming"})
+    spread_module: ClassVar[str] = "row_norm_spread"
     threads: ClassVar[int] = 512
     """A bias is held beside the weight, for which 85 registers a thread would not do."""
 

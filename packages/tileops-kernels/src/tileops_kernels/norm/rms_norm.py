@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from tileops_kernels.build import cuda
-from tileops_kernels.build.loaded import Loaded
-from tileops_kernels.build.program import Program
 from tileops_kernels.kernel import KernelType
 from tileops_kernels.memory import ACCESS_BYTES
-from tileops_kernels.norm.interfaces import LayerNormCall, RMSNormFwdInterface
-from tileops_kernels.norm.rows import CPURows, CUDARows, GeneralRows, OnChipRows, StreamedRows, vector_width
-
-BLOCK_THREADS = 1024
-"""The threads that a block may have."""
-
-SPREAD_ROWS = 2
-"""Rows for each multiprocessor up to which every access has a thread of its own."""
+from tileops_kernels.norm.interfaces import RMSNormFwdInterface
+from tileops_kernels.norm.rows import CPURows, CUDARows, GeneralRows, StreamedRows
+from tileops_kernels.norm.spread import SpreadRows
 
 
 class RMSNormCUDAKernel(CUDARows, RMSNormFwdInterface):
@@ -46,42 +38,11 @@ class RMSNormCUDAKernel(CUDARows, RMSNormFwdInterface):
         return y
 
 
-class RMSNormOnChipKernel(RMSNormCUDAKernel, OnChipRows):
-    """RMSNorm with the whole row in registers: read once, written once.
-
-    Few rows, which a device is not busy with, have a thread for each access. A row's bits are the same either way.
-    """
+class RMSNormOnChipKernel(RMSNormCUDAKernel, SpreadRows):
+    """RMSNorm with the whole row in registers: read once, written once."""
 
     preferred_over: ClassVar[frozenset[str]] = frozenset({"rms_norm_streaming"})
-
-    def __init__(self, call: LayerNormCall) -> None:
-        super().__init__(call)
-        self._few_rows = SPREAD_ROWS * call.sm_count if self._spreads() else 0
-        self._by_rows: Loaded[tuple[bool, ...], tuple[cuda.CUDAFunction, cuda.CUDAFunction]] = Loaded(
-            lambda passed: (self.load(passed), self._compiled(self.spread_program(*passed)))
-        )
-
-    def _spreads(self) -> bool:
-        """Whether a thread has several accesses, and a block room for a thread for each."""
-        vectors, lanes = self._n // vector_width(self.call), self.settings.lanes
-        return lanes < vectors and -(-vectors // lanes) * lanes <= BLOCK_THREADS
-
-    def programs(self) -> Sequence[Program]:
-        """For each signature the program for many rows, and after them those for few."""
-        programs = list(super().programs())
-        return [*programs, *(self.spread_program(*passed) for passed in ((True,), (False,)) if self._few_rows)]
-
-    def spread_program(self, weighted: bool) -> Program:
-        """The program that has a thread for each access, with a weight or without one."""
-        given = dict(self.program(weighted).arguments)
-        kept = {name: value for name, value in given.items() if name not in {"rows", "blocks"}}
-        return Program.of("tileops_kernels.norm.programs.rms_norm", "rms_norm_spread", **kept)
-
-    def load_for(self, passed: tuple[bool, ...], rows: int) -> cuda.CUDAFunction:
-        """The program of a signature for so many rows; both are built by its first call."""
-        if not self._few_rows:
-            return self.load(passed)
-        return self._by_rows[passed][rows <= self._few_rows]
+    spread_module: ClassVar[str] = "rms_norm"
 
 
 class RMSNormStreamingKernel(RMSNormCUDAKernel, StreamedRows):

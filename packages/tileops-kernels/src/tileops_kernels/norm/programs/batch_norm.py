@@ -12,6 +12,8 @@ from tileops_kernels.macros.cuda_channels import (
     normalize_planes,
     normalize_vector,
     read_affine,
+    read_running,
+    settle_affine,
     unbiased,
 )
 from tileops_kernels.macros.cuda_moments import add_vectors, clear_moments, moments_over_lanes
@@ -102,10 +104,13 @@ def batch_norm_channels(dtype, scales, vector, threads, unroll, blocks):
             chunk = T.alloc_local((3,), "float32")
             sums = T.alloc_local((2,), "float32")
             affine = T.alloc_local((4,), "float32")
+            given = T.alloc_local((2,), scales)
+            running = T.alloc_local((2,), "float32")
             means = T.alloc_shared((1, 2 * warps_of(threads)), "float32")
             squares = T.alloc_shared((1, 2 * warps_of(threads)), "float32")
             T.annotate_min_blocks_per_sm(blocks)
-            read_affine(affine, W, B, channel, flags)
+            read_affine(given, W, B, channel)
+            read_running(running, M, V, channel)
             clear_moments(moments)
             for turn in T.serial(turns):
                 first = turn * (threads * unroll) + thread
@@ -114,8 +119,9 @@ def batch_norm_channels(dtype, scales, vector, threads, unroll, blocks):
             moments_over_lanes(moments, sums, means, squares, 0, thread, threads)
             affine[0] = moments[1] + sums[1]
             affine[1] = T.rsqrt(moments[2] / moments[0] + eps)
+            settle_affine(affine, given, flags)
             if flags & 4 != 0 and thread == 0:
-                move_statistics(M, V, channel, affine[0], unbiased(moments), momentum)
+                move_statistics(M, V, running, channel, affine[0], unbiased(moments), momentum)
             for turn in T.serial(turns):
                 first = (turns - 1 - turn) * (threads * unroll) + thread
                 if turn > 0:
@@ -171,9 +177,12 @@ def batch_norm_training(dtype, scales, vector, lanes, slots, unroll, depth, larg
             moments = T.alloc_local((3,), "float32")
             sums = T.alloc_local((2,), "float32")
             totals = T.alloc_local((2,), "float32")
+            running = T.alloc_local((2,), "float32")
             means = T.alloc_shared((warps, 2), "float32")
             squares = T.alloc_shared((warps, 2), "float32")
             shares = T.alloc_shared((warps, 2), "float32")
+            if instances or channel < channels:
+                read_running(running, M, V, channel)
             for i in T.unroll(2):
                 totals[i] = T.float32(0)
             for turn in T.serial(T.ceildiv(channels, given * warps) if instances else 1):
@@ -184,9 +193,9 @@ def batch_norm_training(dtype, scales, vector, lanes, slots, unroll, depth, larg
                     totals[1] += unbiased(moments)
             if instances:
                 count = T.cast(T.truncdiv(channels, given), "float32")
-                move_to_means(M, V, channel, totals, shares, slot, lane, warps, count, momentum)
+                move_to_means(M, V, running, channel, totals, shares, slot, lane, warps, count, momentum)
             elif flags & 4 != 0 and channel < channels and lane == 0:
-                move_statistics(M, V, channel, totals[0], totals[1], momentum)
+                move_statistics(M, V, running, channel, totals[0], totals[1], momentum)
         sizes = (vector, lanes, slots, unroll)
         normalize_planes(X, W, B, S, Q, Y, eps, flags, batch, channels, length, sizes, dtype, False, large, instances)
 

@@ -44,15 +44,23 @@ def add_products(sums, part, g, x, mean, unroll, vector, first, step, count, pre
 
 
 @T.macro
-def settle_slopes(slopes, S, R, W, channel, total, product, elements):
+def read_given(given, S, R, W, channel):
+    """`given` = the mean, the reciprocal of the standard deviation and the weight of a channel."""
+    given[0] = S[channel]
+    given[1] = R[channel]
+    given[2] = W[channel]
+
+
+@T.macro
+def settle_slopes(slopes, given, total, product, elements):
     """`slopes` = the mean, the mean gradient, the gradient's slope along x, and the scale of a channel.
 
-    `total` is the sum of grad_out, and `product` that of grad_out * (x - mean) * rstd.
+    `total` is the sum of grad_out, `product` that of grad_out * (x - mean) * rstd, and `given` is of read_given.
     """
-    slopes[0] = S[channel]
+    slopes[0] = given[0]
     slopes[1] = total / elements
-    slopes[2] = product / elements * R[channel]
-    slopes[3] = R[channel] * W[channel]
+    slopes[2] = product / elements * given[1]
+    slopes[3] = given[1] * given[2]
 
 
 @T.macro
@@ -73,9 +81,11 @@ def differentiate_part(G, X, W, S, R, Y, D, E, entry, channel, first, length, el
     g = T.alloc_local((unroll, vector), dtype)
     x = T.alloc_local((unroll, vector), dtype)
     slopes = T.alloc_local((4,), "float32")
+    given = T.alloc_local((3,), "float32")
     read_plane(g, unroll, vector, G, entry, channel, first, lanes, length, True, once)
     read_plane(x, unroll, vector, X, entry, channel, first, lanes, length, True, once)
-    settle_slopes(slopes, S, R, W, channel, E[channel], D[channel], elements)
+    read_given(given, S, R, W, channel)
+    settle_slopes(slopes, given, E[channel], D[channel], elements)
     for k in T.unroll(unroll):
         if first + k * lanes < length:
             differentiate_vector(g, x, k, vector, slopes, dtype)
@@ -147,22 +157,23 @@ def batch_norm_bwd_channels(dtype, vector, threads, unroll, blocks):
             sums = T.alloc_local((2,), "float32")
             part = T.alloc_local((2,), "float32")
             slopes = T.alloc_local((4,), "float32")
+            given = T.alloc_local((3,), "float32")
             partial = T.alloc_shared((1, 2 * warps_of(threads)), "float32")
             T.annotate_min_blocks_per_sm(blocks)
-            slopes[0] = S[channel]
+            read_given(given, S, R, W, channel)
             for i in T.unroll(2):
                 sums[i] = T.float32(0)
             for turn in T.serial(turns):
                 first = turn * (threads * unroll) + thread
                 read_channel(g, unroll, vector, G, channel, first, threads, plane, count)
                 read_channel(x, unroll, vector, X, channel, first, threads, plane, count)
-                add_products(sums, part, g, x, slopes[0], unroll, vector, first, threads, count, True)
+                add_products(sums, part, g, x, given[0], unroll, vector, first, threads, count, True)
             add_over_lanes(sums, partial, 0, thread, threads, count=2)
-            product = sums[1] * R[channel]
+            product = sums[1] * given[1]
             if thread == 0:
                 D[channel] = product
                 E[channel] = sums[0]
-            settle_slopes(slopes, S, R, W, channel, sums[0], product, T.cast(batch * length * vector, "float32"))
+            settle_slopes(slopes, given, sums[0], product, T.cast(batch * length * vector, "float32"))
             for turn in T.serial(turns):
                 first = (turns - 1 - turn) * (threads * unroll) + thread
                 if turn > 0:

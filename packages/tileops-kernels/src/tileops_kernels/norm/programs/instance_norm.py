@@ -5,7 +5,14 @@ x is seen as `macros/cuda_planes.py` says. All sizes are dynamic, and offsets ar
 
 import tilelang.language as T  # noqa: N812
 
-from tileops_kernels.macros.cuda_channels import move_to_means, normalize_vector, read_affine, unbiased
+from tileops_kernels.macros.cuda_channels import (
+    move_to_means,
+    normalize_vector,
+    read_affine,
+    read_running,
+    settle_affine,
+    unbiased,
+)
 from tileops_kernels.macros.cuda_moments import add_vectors, clear_moments, moments_over_lanes
 from tileops_kernels.macros.cuda_planes import read_plane, write_plane
 from tileops_kernels.macros.cuda_rows import KEEP_PACKED, fills_access, warps_of
@@ -47,12 +54,15 @@ def instance_norm_channels(dtype, scales, vector, lanes, slots, unroll, blocks):
             chunk = T.alloc_local((3,), "float32")
             sums = T.alloc_local((2,), "float32")
             affine = T.alloc_local((4,), "float32")
+            given = T.alloc_local((2,), scales)
+            running = T.alloc_local((2,), "float32")
             totals = T.alloc_local((2,), "float32")
             means = T.alloc_shared((slots, 2 * warps_of(lanes)), "float32")
             squares = T.alloc_shared((slots, 2 * warps_of(lanes)), "float32")
             shares = T.alloc_shared((slots, 2), "float32")
             T.annotate_min_blocks_per_sm(blocks)
-            read_affine(affine, W, B, channel, flags)
+            read_affine(given, W, B, channel)
+            read_running(running, M, V, channel)
             for i in T.unroll(2):
                 totals[i] = T.float32(0)
             for turn in T.serial(T.ceildiv(batch, slots)):
@@ -65,6 +75,7 @@ def instance_norm_channels(dtype, scales, vector, lanes, slots, unroll, blocks):
                 moments_over_lanes(moments, sums, means, squares, slot, lane, lanes)
                 affine[0] = moments[1] + sums[1]
                 affine[1] = T.rsqrt(moments[2] / moments[0] + eps)
+                settle_affine(affine, given, flags)
                 if entry < batch:
                     totals[0] += affine[0]
                     totals[1] += unbiased(moments)
@@ -76,6 +87,6 @@ def instance_norm_channels(dtype, scales, vector, lanes, slots, unroll, blocks):
                         if entry < batch and first + k * lanes < length:
                             normalize_vector(x, k, vector, affine, dtype)
                             write_plane(x, k, vector, Y, entry, channel, first, lanes)
-            move_to_means(M, V, channel, totals, shares, slot, lane, slots, T.cast(batch, "float32"), momentum)
+            move_to_means(M, V, running, channel, totals, shares, slot, lane, slots, T.cast(batch, "float32"), momentum)
 
     return normalize

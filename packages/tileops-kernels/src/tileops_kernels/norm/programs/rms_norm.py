@@ -133,8 +133,8 @@ def rms_norm_on_chip(n, dtype, weighted, vector, lanes, rows, blocks, scales=Non
 def rms_norm_spread(n, dtype, weighted, vector, lanes, scales=None):
     """Rows of `n` elements, a block for each and a thread for each access; parameters as in rms_norm_on_chip.
 
-    What `lanes` threads of that program add up one access after another, as many threads as there are accesses add up
-    in the same order, through shared memory: sums of squares of an access, then of the accesses of a lane.
+    What `lanes` threads of that program add up one access after another is added up in the same order here: each thread
+    gives the sum of squares of its access, and of those the first `lanes` threads form the sums of lanes and of warps.
     """
     m = T.dynamic("m", "int64")
     scales = scales or dtype
@@ -149,22 +149,24 @@ def rms_norm_spread(n, dtype, weighted, vector, lanes, scales=None):
                 x[0, v] = X[row, thread * vector + v]
 
     @T.macro
-    def reciprocal_root(x, thread, scale, sums, eps):
-        total = T.alloc_local((warps,), "float32")
+    def reciprocal_root(x, thread, scale, sums, partial, eps):
         scale[0] = T.float32(0)
         if whole or thread * vector < n:
             add_squares(x, 0, scale, vector)
         sums[thread] = scale[0]
         T.sync_threads()
-        for warp in T.unroll(warps):
-            total[warp] = T.float32(0)
+        if thread < lanes:
+            scale[0] = T.float32(0)
             for k in T.unroll(steps):
-                total[warp] += sums[k * lanes + warp * WARP + thread % WARP]
+                scale[0] += sums[k * lanes + thread]
             for step in T.unroll(5):
-                total[warp] += T.shfl_xor(total[warp], 1 << step)
+                scale[0] += T.shfl_xor(scale[0], 1 << step)
+            if thread % WARP == 0:
+                partial[thread // WARP] = scale[0]
+        T.sync_threads()
         scale[0] = T.float32(0)
         for warp in T.unroll(warps):
-            scale[0] += total[warp]
+            scale[0] += partial[warp]
         scale[0] = T.rsqrt(scale[0] / n + eps)
 
     @T.macro
@@ -183,10 +185,11 @@ def rms_norm_spread(n, dtype, weighted, vector, lanes, scales=None):
             w = T.alloc_local((1, vector), scales)
             scale = T.alloc_local((1,), "float32")
             sums = T.alloc_shared((steps * lanes,), "float32")
+            partial = T.alloc_shared((warps,), "float32")
             read(X, row, thread, x)
             if whole or thread * vector < n:
                 read_weights(W, thread * vector, w, 0, vector)
-            reciprocal_root(x, thread, scale, sums, eps)
+            reciprocal_root(x, thread, scale, sums, partial, eps)
             for v in T.unroll(vector):
                 x[0, v] = T.cast(T.cast(x[0, v], "float32") * scale[0] * T.cast(w[0, v], "float32"), dtype)
             write(Y, row, thread, x)
@@ -198,8 +201,9 @@ def rms_norm_spread(n, dtype, weighted, vector, lanes, scales=None):
             x = T.alloc_local((1, vector), dtype)
             scale = T.alloc_local((1,), "float32")
             sums = T.alloc_shared((steps * lanes,), "float32")
+            partial = T.alloc_shared((warps,), "float32")
             read(X, row, thread, x)
-            reciprocal_root(x, thread, scale, sums, eps)
+            reciprocal_root(x, thread, scale, sums, partial, eps)
             for v in T.unroll(vector):
                 x[0, v] = T.cast(T.cast(x[0, v], "float32") * scale[0], dtype)
             write(Y, row, thread, x)
