@@ -95,11 +95,11 @@ def add_vectors(moments, chunk, x, steps, vector, first, step, n, whole, present
 
 
 @T.macro
-def add_differences_of_vectors(moments, chunk, x, steps, vector, first, step, n, whole, present):
+def add_differences_of_vectors(moments, chunk, x, steps, vector, first, step, n, whole, present, second=None):
     """As add_vectors, by differences from the thread's first element, so that each element is converted once.
 
     That element being one of the `count` whose squares are wanted, what is subtracted from their sum is at most `count`
-    times what is left: at most so many more digits are lost.
+    times what is left: at most so many more digits are lost. The mean may have a `second` part, as in merge_parts.
     """
     clear_moments(chunk)
     pivot = T.cast(x[0, 0], "float32")
@@ -108,33 +108,60 @@ def add_differences_of_vectors(moments, chunk, x, steps, vector, first, step, n,
             chunk[0] += T.float32(vector)
             chunk[1] += differences_of_vector(x, k, vector, pivot)
             chunk[2] += squares_of_vector(x, k, vector, pivot)
-    merge_differences(moments, chunk, pivot)
+    merge_differences(moments, chunk, pivot, second)
 
 
 @T.macro
-def merge_differences(moments, chunk, pivot):
+def merge_differences(moments, chunk, pivot, second=None):
     """Add to `moments` what `chunk` has: a count, the sum of differences from `pivot`, and that of their squares."""
     if chunk[0] > T.float32(0):
         between = chunk[1] / chunk[0]
         squares = chunk[2] - chunk[1] * between
-        merge_moments(moments, chunk[0], pivot + between, T.if_then_else(squares < T.float32(0), T.float32(0), squares))
+        deviations = T.if_then_else(squares < T.float32(0), T.float32(0), squares)
+        if second is None:
+            merge_moments(moments, chunk[0], pivot + between, deviations)
+        else:
+            merge_parts(moments, second, chunk[0], pivot, between, deviations)
 
 
 @T.macro
-def moments_over_lanes(moments, sums, means, squares, slot, lane, lanes, total=None, others=False):
+def merge_parts(moments, second, count, mean, rest, squares):
+    """As merge_moments, of means in two parts, moments[1] and second[0], and `mean` and `rest`.
+
+    What rounding takes from the first part is added to the second, and so are differences from elements.
+    """
+    if count > T.float32(0):
+        total = moments[0] + count
+        share = count / total
+        between = mean - moments[1]
+        difference = between + (rest - second[0])
+        shift = between * share
+        merged = moments[1] + shift
+        moved = merged - moments[1]
+        lost = (moments[1] - (merged - moved)) + (shift - moved)
+        kept = second[0] + (rest - second[0]) * share + lost
+        second[0] = T.if_then_else(T.isnan(kept), T.float32(0), kept)
+        moments[1] = T.if_then_else(T.isnan(merged), moments[1] + mean, merged)
+        moments[2] += squares + difference * (difference * (moments[0] * share))
+        moments[0] = total
+
+
+@T.macro
+def moments_over_lanes(moments, sums, means, squares, slot, lane, lanes, total=None, others=False, second=None):
     """`moments` = those of all `lanes` threads of a row together, in every one of them, and in `others`.
 
     Their mean is moments[1] + sums[1]: the second part is what rounding took from the first, 0 where that is infinite
     or NaN, as moments[2] is NaN then. All together have seen `total` elements, float32 and above 0, or it is not known.
-    `sums` is float32 (2,); `means` and `squares` are shared, (rows in the block, 2 * warps_of(lanes)) each. As for
-    add_over_lanes, every thread of the block must arrive here.
+    `sums` is float32 (2,); `means` and `squares` are shared, (rows in the block, 2 * warps_of(lanes)) each. The mean of
+    a thread may have a `second` part, float32 (1,), too. As for add_over_lanes, every thread of the block must arrive
+    here.
     """
     sums[0] = moments[0] * moments[1]
     sums[1] = moments[0]
     add_over_lanes(sums, means, slot, lane, lanes, count=1 if total is not None else 2, others=others)
     seen = sums[1] if total is None else total
     mean = share_of(sums[0], seen, total)
-    difference = moments[1] - mean
+    difference = moments[1] - mean if second is None else moments[1] - mean + second[0]
     sums[0] = moments[2] + moments[0] * difference * difference
     sums[1] = moments[0] * difference
     add_over_lanes(sums, squares, slot, lane, lanes, count=2, others=others)

@@ -9,126 +9,20 @@ import tilelang.language as T  # noqa: N812
 from tileops_kernels.macros.cuda_channels import (
     move_statistics,
     move_to_means,
+    normalize_planes,
     normalize_vector,
     read_affine,
     read_running,
     settle_affine,
     unbiased,
 )
-from tileops_kernels.macros.cuda_moments import add_vectors, clear_moments, merge_moments, moments_over_lanes
-from tileops_kernels.macros.cuda_planes import (
-    LARGE_LANES,
-    grid_place,
-    plane_blocks,
-    plane_grid,
-    plane_place,
-    read_channel,
-    read_plane,
-    split_place,
-    split_turns,
-    turn_place,
-    write_channel,
-    write_plane,
-)
-from tileops_kernels.macros.cuda_rows import KEEP_PACKED, READ_ONCE, fills_access, warps_of
+from tileops_kernels.macros.cuda_moments import add_vectors, clear_moments, moments_over_lanes
+from tileops_kernels.macros.cuda_planes import read_channel, write_channel
+from tileops_kernels.macros.cuda_rows import KEEP_PACKED, READ_ONCE, WARP, fills_access, warps_of
+from tileops_kernels.macros.cuda_statistics import MERGED, form_statistics, merge_statistics
 
-WARP = 32
-GROUP = 4
-"""Channels whose partial statistics one block merges, a warp for each."""
 INSTANCE_WARPS = 8
 """Warps that merge those of the instances of one channel, each in turn."""
-LARGE_UNROLL = 1
-"""Vectors of a thread that normalises a large map."""
-
-
-@T.macro
-def normalize_part(X, W, B, S, Q, Y, eps, flags, entry, channel, first, length, sizes, dtype, squared, instances, once):
-    """Y = (X - mean) * scale * W + B of a thread's vectors of one plane; `sizes` is (vector, lanes, unroll).
-
-    The others are as in normalize_planes; vectors are read past the caches where `once`, which takes 16 bytes.
-    """
-    vector, lanes, unroll = sizes
-    x = T.alloc_local((unroll, vector), dtype)
-    affine = T.alloc_local((4,), "float32")
-    given = T.alloc_local((2,), W.dtype)
-    read_plane(x, unroll, vector, X, entry, channel, first, lanes, length, True, once)
-    affine[0] = S[channel]
-    affine[1] = Q[channel]
-    read_affine(given, W, B, T.truncmod(channel, W.shape[0]) if instances else channel, flags)
-    if squared:
-        affine[1] = T.rsqrt(affine[1] + eps)
-    settle_affine(affine, given)
-    for k in T.unroll(unroll):
-        if first + k * lanes < length:
-            normalize_vector(x, k, vector, affine, dtype)
-            write_plane(x, k, vector, Y, entry, channel, first, lanes)
-
-
-@T.macro
-def normalize_planes(
-    X, W, B, S, Q, Y, eps, flags, batch, channels, length, sizes, dtype, squared, large, instances=False, prelude=None
-):
-    """Y = (X - mean) * scale * W + B in parts of planes; `sizes` is (vector, lanes, slots, unroll).
-
-    Of `instances` each is a channel of its own in X, and W and B go through those of one after those of another.
-
-    S holds the means. Q holds the variances where they are `squared` deviations to which eps is added, else the scales.
-    A program has the text of read_once once: `prelude` is that text where no launch before has it.
-    Of a `large` map whose planes have a block each at least, blocks go through memory in its order, by plane_grid.
-    """
-    vector, lanes, slots, unroll = sizes
-    if large and slots == 1:
-        grid = plane_grid(batch, channels, length, LARGE_UNROLL)
-        with T.Kernel(*grid, threads=LARGE_LANES) as (part, across, down):
-            entry, channel, first = grid_place(part, across, down, T.get_thread_binding(0), LARGE_UNROLL)
-            part_sizes = (vector, LARGE_LANES, LARGE_UNROLL)
-            normalize_part(
-                X,
-                W,
-                B,
-                S,
-                Q,
-                Y,
-                eps,
-                flags,
-                entry,
-                channel,
-                first,
-                length,
-                part_sizes,
-                dtype,
-                squared,
-                instances,
-                False,
-            )
-    else:
-        once = fills_access(vector, dtype)
-        blocks = plane_blocks(batch, channels, length, lanes, slots, unroll)
-        with T.Kernel(blocks, threads=slots * lanes, prelude=prelude) as block:
-            thread = T.get_thread_binding(0)
-            slot, lane = thread // lanes, thread % lanes
-            entry, channel, first = plane_place(block, slot, lane, batch, channels, length, lanes, slots, unroll)
-            part_sizes = (vector, lanes, unroll)
-            if entry < batch:
-                normalize_part(
-                    X,
-                    W,
-                    B,
-                    S,
-                    Q,
-                    Y,
-                    eps,
-                    flags,
-                    entry,
-                    channel,
-                    first,
-                    length,
-                    part_sizes,
-                    dtype,
-                    squared,
-                    instances,
-                    once,
-                )
 
 
 def batch_norm_inference(dtype, scales, vector, lanes, slots, unroll, large):
@@ -223,9 +117,8 @@ def batch_norm_channels(dtype, scales, vector, threads, unroll, blocks):
                 first = turn * (threads * unroll) + thread
                 read_channel(x, unroll, vector, X, channel, first, threads, plane, count)
                 add_vectors(moments, chunk, x, unroll, vector, first, threads, count, False, True, packed)
-            moments_over_lanes(
-                moments, sums, means, squares, 0, thread, threads, T.cast(batch * length * vector, "float32")
-            )
+            elements = T.cast(batch * length * vector, "float32")
+            moments_over_lanes(moments, sums, means, squares, 0, thread, threads, elements)
             affine[0] = moments[1] + sums[1]
             affine[1] = T.rsqrt(moments[2] / moments[0] + eps)
             settle_affine(affine, given)
@@ -261,9 +154,7 @@ def batch_norm_training(dtype, scales, vector, lanes, slots, unroll, depth, larg
     length = T.dynamic("length", "int64")
     splits = T.dynamic("splits", "int64")
     given = T.dynamic("given", "int64") if instances else channels
-    warps = INSTANCE_WARPS if instances else GROUP
-    threads = slots * lanes
-    packed = fills_access(vector, dtype)
+    warps = INSTANCE_WARPS if instances else MERGED
 
     @T.prim_func
     def normalize(
@@ -280,33 +171,11 @@ def batch_norm_training(dtype, scales, vector, lanes, slots, unroll, depth, larg
         momentum: T.float32,
         flags: T.int32,
     ):
-        with T.Kernel(splits * channels, threads=threads, prelude=KEEP_PACKED + READ_ONCE) as block:
-            thread = T.get_thread_binding(0)
-            slot, lane = thread // lanes, thread % lanes
-            split, channel = split_place(block, splits, channels, large)
-            turns = split_turns(split, splits, batch, length, slots, lanes, depth, large)
-            x = T.alloc_local((depth, vector), dtype)
-            moments = T.alloc_local((3,), "float32")
-            chunk = T.alloc_local((3,), "float32")
-            sums = T.alloc_local((2,), "float32")
-            means = T.alloc_shared((1, 2 * warps_of(threads)), "float32")
-            squares = T.alloc_shared((1, 2 * warps_of(threads)), "float32")
-            T.annotate_min_blocks_per_sm(4)
-            clear_moments(moments)
-            for turn in T.serial(turns):
-                entry, first = turn_place(turn, turns, split, splits, slot, lane, length, slots, lanes, depth, large)
-                once = large and packed
-                read_plane(x, depth, vector, X, entry, channel, first, lanes, length, entry < batch, once)
-                add_vectors(moments, chunk, x, depth, vector, first, lanes, length, False, entry < batch, packed)
-            moments_over_lanes(moments, sums, means, squares, 0, thread, threads)
-            if thread == 0:
-                P[split, channel, 0] = moments[0]
-                P[split, channel, 1] = moments[1] + sums[1]
-                P[split, channel, 2] = moments[2]
-        with T.Kernel(given if instances else T.ceildiv(channels, GROUP), threads=warps * WARP) as block:
+        form_statistics(X, P, batch, channels, length, splits, (vector, lanes, slots, depth), dtype, large)
+        with T.Kernel(given if instances else T.ceildiv(channels, MERGED), threads=warps * WARP) as block:
             thread = T.get_thread_binding(0)
             slot, lane = thread // WARP, thread % WARP
-            channel = T.cast(block, "int64") if instances else T.cast(block, "int64") * GROUP + slot
+            channel = T.cast(block, "int64") if instances else T.cast(block, "int64") * MERGED + slot
             moments = T.alloc_local((3,), "float32")
             sums = T.alloc_local((2,), "float32")
             totals = T.alloc_local((2,), "float32")
@@ -314,25 +183,16 @@ def batch_norm_training(dtype, scales, vector, lanes, slots, unroll, depth, larg
             means = T.alloc_shared((warps, 2), "float32")
             squares = T.alloc_shared((warps, 2), "float32")
             shares = T.alloc_shared((warps, 2), "float32")
-            elements = T.cast(batch * length * vector, "float32")
             if instances or (flags & 4 != 0 and channel < channels):
                 read_running(running, M, V, channel)
             for i in T.unroll(2):
                 totals[i] = T.float32(0)
             for turn in T.serial(T.ceildiv(channels, given * warps) if instances else 1):
                 place = (turn * warps + slot) * given + channel if instances else channel
-                clear_moments(moments)
-                if place < channels:
-                    for step in T.serial(T.truncdiv(splits - lane + WARP - 1, WARP)):
-                        split = step * WARP + lane
-                        merge_moments(moments, P[split, place, 0], P[split, place, 1], P[split, place, 2])
-                moments_over_lanes(moments, sums, means, squares, slot, lane, WARP, elements)
+                merge_statistics(moments, sums, means, squares, P, S, Q, place, channels, splits, eps, slot, lane)
                 if place < channels:
                     totals[0] += moments[1] + sums[1]
                     totals[1] += unbiased(moments)
-                    if lane == 0:
-                        S[place] = moments[1] + sums[1]
-                        Q[place] = T.rsqrt(moments[2] / moments[0] + eps)
             if instances:
                 count = T.cast(T.truncdiv(channels, given), "float32")
                 move_to_means(M, V, running, channel, totals, shares, slot, lane, warps, count, momentum)
