@@ -22,7 +22,7 @@ author = "TileOPs contributors"
 copyright = "TileOPs contributors"  # noqa: A001 - Sphinx's name
 release = metadata.version("tileops")
 
-extensions = ["myst_parser", "op_pages", "drawings", "languages", "site_links"]
+extensions = ["myst_parser", "op_pages", "op_links", "drawings", "languages", "chinese_search", "site_links"]
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 exclude_patterns = ["_ext", "_static", "data", "drawings", "locales", "examples"]
@@ -33,6 +33,7 @@ gettext_compact = False
 if tags.has("zh_CN"):  # noqa: F821 - a name that Sphinx gives
     language = "zh_CN"
     extensions.remove("op_pages")
+    extensions.remove("op_links")
     root_doc = "guides/compiling"
     include_patterns = ["guides/compiling.md"]
 
@@ -44,5 +45,5 @@ html_use_index = False
 html_show_copyright = False
 html_copy_source = False
 html_theme_options = {"navigation_with_keys": True}
-pygments_style = "friendly"
+pygments_style = "a11y-light"
 pygments_dark_style = "native"

@@ -9,7 +9,7 @@ import source_pages
 from docutils import nodes
 from op_results import runs_of
 from op_sections import index_of, page_of
-from sphinx.util.docutils import SphinxDirective
+from sphinx.util.docutils import SphinxDirective, SphinxRole
 from tables import table
 
 from tileops.manifest import registry
@@ -48,6 +48,14 @@ class OpPage(SphinxDirective):
         )
         self.state.document.note_implicit_target(node, node)
         return node
+
+
+class Expression(SphinxRole):
+    """What the entry itself writes, behind words that say it: {expression}`C % num_groups == 0`."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        """Make it code that the style sheet mutes."""
+        return [nodes.literal("", self.text, classes=["expression"])], []
 
 
 class OpIndex(SphinxDirective):
@@ -140,6 +148,7 @@ def setup(app: Sphinx) -> ExtensionMetadata:
     app.add_directive("op", OpPage)
     app.add_directive("op-index", OpIndex)
     app.add_role("source", source_pages.SourceLink())
+    app.add_role("expression", Expression())
     app.add_directive("op-times", FamilyTimes)
     app.connect("builder-inited", write_pages)
     app.connect("html-collect-pages", source_pages.pages)

@@ -197,6 +197,6 @@ def _sources(entry: OpEntry) -> Iterator[str]:
 
 
 def _api(name: str) -> str:
-    if name.startswith("torch."):
+    if name.startswith("torch.") and not name.startswith("torch.ops."):
         return f"[`{name}`](https://docs.pytorch.org/docs/stable/generated/{name}.html)"
     return f"`{name}`"

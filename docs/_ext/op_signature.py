@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from op_class import paragraphs
+from op_rules import Rules, is_plain
 from tables import code, in_words, table
 
 from tileops.manifest.showing import injected_parameters
@@ -30,9 +31,11 @@ def signature_of(entry: OpEntry, op: type[Op]) -> Iterator[str]:
         *((tensor, "input") for tensor in signature.inputs),
         *((tensor, "output") for tensor in signature.outputs),
     ]
+    rules = Rules(signature)
     rows += [
-        [code(t.name), role, code(t.dtype.text), code(t.shape.text), code("None") if t.is_optional else "", _effects(t)]
+        [code(t.name), role, code(t.dtype.text), code(t.shape.text), code("None") if t.is_optional else "", effects]
         for t, role in tensors
+        for effects in [_effects(t, rules)]
     ]
     rows += [
         [code(found.name), "parameter", code(found.annotation), "", code(found.default or "required"), found.meaning]
@@ -48,41 +51,65 @@ def _default(parameter: Parameter) -> str:
     return "required" if parameter.required else code(repr(parameter.default))
 
 
-def _effects(tensor: TensorType) -> str:
+def _effects(tensor: TensorType, rules: Rules) -> str:
     marks = {
-        f"written{_where(tensor.mutated)}": tensor.mutated is not False,
+        f"written{_where(tensor.mutated, rules)}": tensor.mutated is not False,
         "old contents not read": tensor.write_only,
         "contiguous": tensor.contiguous,
         f"on {tensor.device}": tensor.device is not None,
         f"is `{tensor.alias}` where that is written": tensor.alias is not None,
         "may be given as `out=`": tensor.buffer is not None,
-        f"None{_where(tensor.nullable, 'unless')}": tensor.nullable is not None,
+        f"`None`{_where(tensor.nullable, rules, 'unless')}": tensor.nullable is not None,
     }
     return ", ".join(mark for mark, there in marks.items() if there)
 
 
-def _where(condition: bool | Formula | None, word: str = "where") -> str:
-    return f" {word} `{condition.text}`" if condition is not None and not isinstance(condition, bool) else ""
+def _where(condition: bool | Formula | None, rules: Rules, word: str = "where") -> str:
+    return "" if condition is None or isinstance(condition, bool) else f" {word} {_condition(condition, rules)}"
+
+
+def _condition(formula: Formula, rules: Rules) -> str:
+    """Return a condition in words, as the entry writes it where there are none."""
+    return rules.condition(formula.tree) or code(formula.text)
+
+
+def _rule(rule: Formula, rules: Rules) -> str:
+    """Return a rule as a sentence, and behind it the expression where that says it more exactly."""
+    said = rules.sentence(rule.tree)
+    if said is None:
+        return f"It must hold that `{rule.text}`."
+    return said if is_plain(rule.tree) else f"{said} {{expression}}`{rule.text}`"
+
+
+def _definition(name: str, formula: Formula, rules: Rules) -> str:
+    said = rules.definition(formula.tree)
+    return (
+        f"`{name}` is {said}." if said == code(formula.text) else f"`{name}` is {said}. {{expression}}`{formula.text}`"
+    )
+
+
+def _contents(tensor: TensorType, rule: Formula, rules: Rules) -> str:
+    said = rules.contents(rule.tree) or f"must be `{rule.text}`"
+    return f"The contents of `{tensor.name}` {said}; no call checks them."
 
 
 def _accepted(entry: OpEntry) -> Iterator[str]:
     """Yield in words what a call must satisfy."""
     signature = entry.signature
+    rules = Rules(signature)
     axes = [name for name, kind in signature.forall.items() if str(kind) == "Dim"]
     if axes:
         yield f"{in_words([f'`{name}`' for name in axes], 'and')}: any length."
     for name, kind in signature.forall.items():
         if name not in axes:
             yield f"`{name}`: {_kind_in_words(name, kind, entry)}"
-    yield from _families(signature)
-    yield from _sums(signature)
-    yield from _presence(signature)
-    yield from (f"`{name}` is `{formula.text}`." for name, formula in signature.let.items())
-    yield from (f"It must hold that `{rule.text}`." for rule in signature.shape_rules)
+    yield from _families(signature, rules)
+    yield from _sums(signature, rules)
+    yield from _presence(signature, rules)
+    yield from (_definition(name, formula, rules) for name, formula in signature.let.items())
+    yield from (_rule(rule, rules) for rule in signature.shape_rules)
     for tensor in signature.inputs:
-        yield from (
-            f"The contents of `{tensor.name}` must be `{rule.text}`; no call checks them." for rule in tensor.requires
-        )
+        yield from (_contents(tensor, rule, rules) for rule in tensor.requires)
     yield from _together(signature)
 
 
@@ -111,32 +138,39 @@ def _kind_in_words(name: str, kind: Kind, entry: OpEntry) -> str:
     return "any number of axes of any length, none included." if str(kind) == "Shape" else f"{kind}."
 
 
-def _families(signature: Signature) -> Iterator[str]:
+def _families(signature: Signature, rules: Rules) -> Iterator[str]:
     """Yield what each shape that is written as an application means: `Mat[t, r, c]` is `[r, c]` where t is False."""
     for family in signature.families.values():
-        deciding = [formula.text for formula in family.match]
-        cases = [
-            f"`{case.shape.text}` where "
-            + in_words([f"`{name}` is `{value}`" for name, value in zip(deciding, case.when, strict=True)], "and")
-            for case in family.cases
-        ]
-        yield f"`{family.name}[{', '.join(family.parameters)}]` is {in_words(cases, 'and')}."
+        deciding = [formula.tree for formula in family.match]
+        cases = [f"`{case.shape.text}` where {rules.case(deciding, case.when)}" for case in family.cases]
+        yield f"`{family.name}[{', '.join(family.parameters)}]` is {'; '.join(cases)}."
 
 
-def _sums(signature: Signature) -> Iterator[str]:
-    """Yield the constructors of each sum type that a parameter has."""
+def _sums(signature: Signature, rules: Rules) -> Iterator[str]:
+    """Yield the constructors of each sum type that a parameter has, and what holds of the fields of each."""
     for parameter in signature.parameters:
-        if (found := signature.sums.get(str(parameter.kind))) is not None:
-            yield f"`{parameter.name}` is {in_words([_constructor(one) for one in found.constructors], 'or')}."
+        members = str(parameter.kind).split(" | ")
+        made = [one for name in members if name in signature.sums for one in signature.sums[name].constructors]
+        if not made:
+            continue
+        others = ["`None`"] if "None" in members else []
+        yield f"`{parameter.name}` is {in_words([*map(_constructor, made), *others], 'or')}."
+        for one in made:
+            if one.invariant is not None:
+                said, text = _condition(one.invariant, rules), one.invariant.text
+                yield f"Of a `{_class(one)}`, {said}." + ("" if said == code(text) else f" {{expression}}`{text}`")
 
 
 def _constructor(constructor: Constructor) -> str:
     fields = ", ".join(f"{field.name}: {field.kind}" for field in constructor.fields)
-    held = "" if constructor.invariant is None else f" with `{constructor.invariant.text}`"
-    return f"`{constructor.python.rpartition('.')[2]}({fields})`{held} (kind `{constructor.name}`)"
+    return f"`{_class(constructor)}({fields})` (kind `{constructor.name}`)"
 
 
-def _presence(signature: Signature) -> Iterator[str]:
+def _class(constructor: Constructor) -> str:
+    return constructor.python.rpartition(".")[2]
+
+
+def _presence(signature: Signature, rules: Rules) -> Iterator[str]:
     """Yield which inputs may be left out, those without a condition in one sentence."""
     free = [f"`{tensor.name}`" for tensor in signature.inputs if tensor.optional is True]
     if free:
@@ -144,4 +178,4 @@ def _presence(signature: Signature) -> Iterator[str]:
         yield f"{in_words(free, 'and')} may {each}be left out, which is the same as passing `None`."
     for tensor in signature.inputs:
         if not isinstance(tensor.optional, bool):
-            yield f"`{tensor.name}` is passed exactly where `{tensor.optional.text}`."
+            yield f"`{tensor.name}` is passed exactly where {_condition(tensor.optional, rules)}."

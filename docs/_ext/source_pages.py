@@ -59,6 +59,11 @@ def link_to(source: Source) -> str:
     return f"{{source}}`{source.file}:{source.line}`"
 
 
+def shown(file: str) -> str:
+    """Return a file as a link names it: within a package by the package's import name, which is short."""
+    return file.partition("/src/")[2] or file
+
+
 class SourceLink(SphinxRole):
     """A link to a line of a file on its page: {source}`manifests/norm/rms_norm.yaml:1`."""
 
@@ -67,7 +72,7 @@ class SourceLink(SphinxRole):
         file, _, line = self.text.rpartition(":")
         up = "../" * self.env.docname.count("/")
         target = f"{up}{FOLDER}/{file}.html#L-{line}"
-        return [nodes.reference("", "", nodes.literal("", file), internal=True, refuri=target)], []
+        return [nodes.reference("", "", nodes.literal("", shown(file)), internal=True, refuri=target)], []
 
 
 def pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:

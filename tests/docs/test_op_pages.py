@@ -141,10 +141,10 @@ def test_a_product_of_large_matrices_is_bound_by_arithmetic() -> None:
 def test_shapes_by_cases_are_said_in_words() -> None:
     """A type family is spelled out, and an input's condition and effects are told with what decides them."""
     gemm = text_of(page_of("GemmFwdOp", Path("nowhere")), "Signature")
-    assert "`Mat[transposed, rows, columns]` is `[rows, columns]` where `transposed` is `False` and `[columns" in gemm
+    assert "`Mat[transposed, rows, columns]` is `[rows, columns]` where `transposed` is `False`; `[columns" in gemm
     batch_norm = text_of(page_of("BatchNormFwdOp", Path("nowhere")), "Signature")
-    assert "- `running_var` is passed exactly where `present(running_mean)`." in batch_norm
-    assert "  - written where `training`\n" in batch_norm
+    assert "- `running_var` is passed exactly where `running_mean` is passed." in batch_norm
+    assert "  - written where `training` is `True`\n" in batch_norm
 
 
 def test_kernel_types_are_ranked_within_their_interface() -> None:

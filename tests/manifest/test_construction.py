@@ -57,7 +57,7 @@ def test_a_value_of_another_type_is_refused(shape: object, message: str) -> None
         ),
         (
             (4, -1),
-            "expected elements of at least 0, received (4, -1); pass normalized_shape of such ones",
+            "expected elements to be at least 0, received (4, -1); pass normalized_shape whose elements are at least 0",
         ),
     ],
 )

@@ -122,7 +122,7 @@ def test_refinements_of_what_follows_from_arguments(rule: str, message: str) -> 
         ("(n == 2) == (word == 'b')", "n: expected another value than 2 for word='a', received 2; pass another n"),
         (
             "all(k > 1 for k in sizes)",
-            "sizes: expected elements of more than 1, received (1,); pass sizes of such ones",
+            "sizes: expected elements to be more than 1, received (1,); pass sizes whose elements are more than 1",
         ),
         ("len(S) == 2", "s: expected 2 as len(S) for S=[5] (axes of s), received 1; pass s of other extents"),
     ],

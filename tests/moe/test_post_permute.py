@@ -195,5 +195,5 @@ def test_refuses_a_scale_without_float32(scale: float) -> None:
     with pytest.raises(ParameterError) as failure:
         MoEPostPermuteFwdOp(ENDS, RoutingEpilogue(scale=scale))
     assert str(failure.value) == (
-        f"MoEPostPermuteFwdOp: epilogue: expected scale of {expected}, received {scale}; pass {expected} as scale"
+        f"MoEPostPermuteFwdOp: epilogue: expected scale to be {expected}, received {scale}; pass {expected} as scale"
     )

@@ -18,23 +18,25 @@ LARGE_UNROLL = 1
 
 
 @T.macro
-def read_affine(given, W, B, channel):
-    """given[0], given[1] = the weight and the bias of a channel, in their dtype: nothing waits for them here.
+def read_affine(given, W, B, channel, flags):
+    """given[0], given[1] = the weight and the bias of a channel, 1 and 0 where `flags` says they are not to be read.
 
-    A conversion would, and hold up what is read after it. W or B may be a stand-in that is of no account.
+    In their dtype: a conversion would wait for them, and hold up what is read after it. `flags` has bit 1 set where W
+    is to be read, and bit 2 where B is.
     """
-    given[0] = W[channel]
-    given[1] = B[channel]
+    given[0] = T.cast(1, W.dtype)
+    given[1] = T.cast(0, W.dtype)
+    if flags & 1 != 0:
+        given[0] = W[channel]
+    if flags & 2 != 0:
+        given[1] = B[channel]
 
 
 @T.macro
-def settle_affine(affine, given, flags):
-    """affine[2:4] = what read_affine has read, 1 and 0 where `flags` says that it is of no account.
-
-    `flags` has bit 1 set where a weight is given, and bit 2 where a bias is.
-    """
-    affine[2] = T.if_then_else(flags & 1 != 0, T.cast(given[0], "float32"), T.float32(1))
-    affine[3] = T.if_then_else(flags & 2 != 0, T.cast(given[1], "float32"), T.float32(0))
+def settle_affine(affine, given):
+    """affine[2:4] = what read_affine has read."""
+    affine[2] = T.cast(given[0], "float32")
+    affine[3] = T.cast(given[1], "float32")
 
 
 @T.macro
@@ -114,12 +116,12 @@ def normalize_part(X, W, B, S, Q, Y, eps, flags, place, length, sizes, dtype, sq
     else:
         affine[0] = S[channel]
         affine[1] = Q[channel]
-    read_affine(given, W, B, T.truncmod(channel, W.shape[0]) if instances else channel)
+    read_affine(given, W, B, T.truncmod(channel, W.shape[0]) if instances else channel, flags)
     if squared:
         affine[1] = T.rsqrt(affine[1] + eps)
     if span:
         affine[4] *= affine[1]
-    settle_affine(affine, given, flags)
+    settle_affine(affine, given)
     for k in T.unroll(unroll):
         if first + k * lanes < length:
             normalize_vector(x, k, vector, affine, dtype, bool(span))

@@ -34,6 +34,11 @@ def squares_of_vector(x, k, vector, center):
     return total
 
 
+def share_of(value, seen, total):
+    """`value` divided by the elements `seen`, 0 where they may be none since no `total` is known."""
+    return value / seen if total is not None else T.if_then_else(seen > T.float32(0), value / seen, T.float32(0))
+
+
 @T.macro
 def clear_moments(moments):
     """No elements seen."""
@@ -58,24 +63,34 @@ def merge_moments(moments, count, mean, squares):
 
 
 @T.macro
-def add_vectors(moments, chunk, x, steps, vector, first, step, n, whole, present, packed):
+def add_vectors(moments, chunk, x, steps, vector, first, step, n, whole, present, packed, apart=False):
     """Add the elements of x to `moments`, those that read_vectors with the same arguments has read.
 
     `chunk` is float32 (3,), for their own moments. `packed` says that the program has KEEP_PACKED in its prelude and
-    that a vector takes 16 bytes; the elements then stay in their dtype between uses.
+    that a vector takes 16 bytes; the elements then stay in their dtype between uses. Vectors are summed `apart` and
+    then added up, so that no addition waits for that before it, or else take fewer additions and registers.
     """
     clear_moments(chunk)
     for k in T.unroll(steps):
         if (whole or first + k * step < n) and present:
             chunk[0] += T.float32(vector)
-            chunk[1] += sum_of_vector(x, k, vector)
+            if apart:
+                chunk[1] += sum_of_vector(x, k, vector)
+            else:
+                for v in T.unroll(vector):
+                    chunk[1] += T.cast(x[k, v], "float32")
     if chunk[0] > T.float32(0):
         chunk[1] = chunk[1] / chunk[0]
     for k in T.unroll(steps):
         if packed:
             keep_packed(x, k)
         if (whole or first + k * step < n) and present:
-            chunk[2] += squares_of_vector(x, k, vector, chunk[1])
+            if apart:
+                chunk[2] += squares_of_vector(x, k, vector, chunk[1])
+            else:
+                for v in T.unroll(vector):
+                    deviation = T.cast(x[k, v], "float32") - chunk[1]
+                    chunk[2] += deviation * deviation
     merge_moments(moments, chunk[0], chunk[1], chunk[2])
 
 
@@ -132,26 +147,27 @@ def merge_parts(moments, second, count, mean, rest, squares):
 
 
 @T.macro
-def moments_over_lanes(moments, sums, means, squares, slot, lane, lanes, others=False, second=None):
+def moments_over_lanes(moments, sums, means, squares, slot, lane, lanes, total=None, others=False, second=None):
     """`moments` = those of all `lanes` threads of a row together, in every one of them, and in `others`.
 
     Their mean is moments[1] + sums[1]: the second part is what rounding took from the first, 0 where that is infinite
-    or NaN, as moments[2] is NaN then. `sums` is float32 (2,); `means` and `squares` are shared, (rows in the block, 2 *
-    warps_of(lanes)) each. The mean of a thread may have a `second` part, float32 (1,), too. As for
-    add_over_lanes, every thread of the block must arrive here.
+    or NaN, as moments[2] is NaN then. All together have seen `total` elements, float32 and above 0, or it is not known.
+    `sums` is float32 (2,); `means` and `squares` are shared, (rows in the block, 2 * warps_of(lanes)) each. The mean of
+    a thread may have a `second` part, float32 (1,), too. As for add_over_lanes, every thread of the block must arrive
+    here.
     """
-    sums[0] = moments[0]
-    sums[1] = moments[0] * moments[1]
-    add_over_lanes(sums, means, slot, lane, lanes, count=2, others=others)
-    total = sums[0]
-    mean = T.if_then_else(total > T.float32(0), sums[1] / total, T.float32(0))
+    sums[0] = moments[0] * moments[1]
+    sums[1] = moments[0]
+    add_over_lanes(sums, means, slot, lane, lanes, count=1 if total is not None else 2, others=others)
+    seen = sums[1] if total is None else total
+    mean = share_of(sums[0], seen, total)
     difference = moments[1] - mean if second is None else moments[1] - mean + second[0]
     sums[0] = moments[2] + moments[0] * difference * difference
     sums[1] = moments[0] * difference
     add_over_lanes(sums, squares, slot, lane, lanes, count=2, others=others)
-    rest = T.if_then_else(total > T.float32(0), sums[1] / total, T.float32(0))
+    rest = share_of(sums[1], seen, total)
     deviations = sums[0] - sums[1] * rest
-    moments[0] = total
+    moments[0] = seen
     moments[1] = mean
     moments[2] = T.if_then_else(deviations < T.float32(0), T.float32(0), deviations)
     sums[1] = T.if_then_else(T.isnan(rest), T.float32(0), rest)

@@ -199,8 +199,8 @@ def _each(body: Comparison, target: str, sequence: Expression, origins: Origins)
     phrase = _bounds(_links(body, Name(target)), origins)
     if phrase is None:
         return None
-    term = replace(term_of(sequence, origins), expected="elements of {}")
-    return Ask(VALUE, term, (phrase,), show_value(term.value), f"pass {term.subject} of such ones")
+    term = replace(term_of(sequence, origins), expected="elements to be {}")
+    return Ask(VALUE, term, (phrase,), show_value(term.value), f"pass {term.subject} whose elements are {phrase}")
 
 
 def _quotient(dividend: Expression, divisor: Expression, origins: Origins) -> Ask | None:
@@ -283,7 +283,7 @@ def _category(inner: Name, operator: str, second: Expression, origins: Origins) 
         return _said(VALUE, term, one_of(words), (second,))
     words = tuple(_DTYPES[value] for value in found)
     named = term.subject
-    mend = f"convert {named} with .to(torch.float32)" if "float" in found else f"pass {named} of such a one"
+    mend = f"convert {named} with .to(torch.float32)" if "float" in found else f"pass {named} of such a dtype"
     return Ask(CHOICE, replace(term, expected="a dtype {}"), words, show_value(term.value), mend)
 
 

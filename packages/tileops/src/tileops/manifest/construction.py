@@ -138,7 +138,7 @@ class ConstructionCheck:
             if found.mend:
                 field = "" if found.subject in found.mend else f" as {found.subject}"
                 raise ParameterError(
-                    f"{self.op}: {parameter.name}: expected {found.subject} of {found.expected}, "
+                    f"{self.op}: {parameter.name}: expected {found.subject} to be {found.expected}, "
                     f"received {found.received}; {found.mend}{field}"
                 )
             shown = ", ".join(f"{name}={show_value(value)}" for name, value in fields.items())

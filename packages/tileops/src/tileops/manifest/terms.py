@@ -49,7 +49,7 @@ def _parameter(tree: Expression, origins: Origins) -> Term | None:
             texts = (f"{{}} for axis {place}", f"pass {name} of {{}} for axis {place}")
             return Term(PARAMETER, name, value, *texts, frozenset({name}))
         case Attribute(Name(name) as inner, field) if origins.is_parameter(inner):
-            texts = (f"{field} of {{}}", f"pass {name} whose {field} is {{}}")
+            texts = (f"{field} to be {{}}", f"pass {name} whose {field} is {{}}")
             return Term(PARAMETER, name, value, *texts, frozenset({name}))
     return None
 

@@ -109,17 +109,19 @@ def batch_norm_channels(dtype, scales, vector, threads, unroll, blocks):
             means = T.alloc_shared((1, 2 * warps_of(threads)), "float32")
             squares = T.alloc_shared((1, 2 * warps_of(threads)), "float32")
             T.annotate_min_blocks_per_sm(blocks)
-            read_affine(given, W, B, channel)
-            read_running(running, M, V, channel)
+            read_affine(given, W, B, channel, flags)
+            if flags & 4 != 0:
+                read_running(running, M, V, channel)
             clear_moments(moments)
             for turn in T.serial(turns):
                 first = turn * (threads * unroll) + thread
                 read_channel(x, unroll, vector, X, channel, first, threads, plane, count)
                 add_vectors(moments, chunk, x, unroll, vector, first, threads, count, False, True, packed)
-            moments_over_lanes(moments, sums, means, squares, 0, thread, threads)
+            elements = T.cast(batch * length * vector, "float32")
+            moments_over_lanes(moments, sums, means, squares, 0, thread, threads, elements)
             affine[0] = moments[1] + sums[1]
             affine[1] = T.rsqrt(moments[2] / moments[0] + eps)
-            settle_affine(affine, given, flags)
+            settle_affine(affine, given)
             if flags & 4 != 0 and thread == 0:
                 move_statistics(M, V, running, channel, affine[0], unbiased(moments), momentum)
             for turn in T.serial(turns):
@@ -181,7 +183,7 @@ def batch_norm_training(dtype, scales, vector, lanes, slots, unroll, depth, larg
             means = T.alloc_shared((warps, 2), "float32")
             squares = T.alloc_shared((warps, 2), "float32")
             shares = T.alloc_shared((warps, 2), "float32")
-            if instances or channel < channels:
+            if instances or (flags & 4 != 0 and channel < channels):
                 read_running(running, M, V, channel)
             for i in T.unroll(2):
                 totals[i] = T.float32(0)

@@ -49,6 +49,7 @@ def instance_norm_channels(dtype, scales, vector, lanes, slots, unroll, blocks):
             slot, lane = thread // lanes, thread % lanes
             channel = T.cast(block, "int64")
             parts = T.ceildiv(length, lanes * unroll)
+            elements = T.cast(length * vector, "float32")
             x = T.alloc_local((unroll, vector), dtype)
             moments = T.alloc_local((3,), "float32")
             chunk = T.alloc_local((3,), "float32")
@@ -61,7 +62,7 @@ def instance_norm_channels(dtype, scales, vector, lanes, slots, unroll, blocks):
             squares = T.alloc_shared((slots, 2 * warps_of(lanes)), "float32")
             shares = T.alloc_shared((slots, 2), "float32")
             T.annotate_min_blocks_per_sm(blocks)
-            read_affine(given, W, B, channel)
+            read_affine(given, W, B, channel, flags)
             read_running(running, M, V, channel)
             for i in T.unroll(2):
                 totals[i] = T.float32(0)
@@ -72,10 +73,10 @@ def instance_norm_channels(dtype, scales, vector, lanes, slots, unroll, blocks):
                     first = part * (lanes * unroll) + lane
                     read_plane(x, unroll, vector, X, entry, channel, first, lanes, length, entry < batch)
                     add_vectors(moments, chunk, x, unroll, vector, first, lanes, length, False, entry < batch, packed)
-                moments_over_lanes(moments, sums, means, squares, slot, lane, lanes)
+                moments_over_lanes(moments, sums, means, squares, slot, lane, lanes, elements)
                 affine[0] = moments[1] + sums[1]
                 affine[1] = T.rsqrt(moments[2] / moments[0] + eps)
-                settle_affine(affine, given, flags)
+                settle_affine(affine, given)
                 if entry < batch:
                     totals[0] += affine[0]
                     totals[1] += unbiased(moments)

@@ -68,13 +68,13 @@ def read_scales(w, steps, vector, source, row, first, step, n, whole, present, m
 
 
 @T.macro
-def spread_over_lanes(moments, sums, means, squares, slot, lane, lanes, centered):
+def spread_over_lanes(moments, sums, means, squares, slot, lane, lanes, n, centered):
     """moments[2] = the sum of squares over all threads of a row, about the mean moments[1] + sums[1] if `centered`.
 
     As for add_over_lanes, every thread of the block must arrive here. Without a mean, sums[0] has a thread's squares.
     """
     if centered:
-        moments_over_lanes(moments, sums, means, squares, slot, lane, lanes)
+        moments_over_lanes(moments, sums, means, squares, slot, lane, lanes, T.float32(n))
     else:
         add_over_lanes(sums, squares, slot, lane, lanes)
         moments[2] = sums[0]
@@ -181,10 +181,10 @@ def row_norm_on_chip(
             if centered and lean:
                 add_differences_of_vectors(moments, chunk, x, steps, vector, first, step, n, whole, True)
             elif centered:
-                add_vectors(moments, chunk, x, steps, vector, first, step, n, whole, True, packed)
+                add_vectors(moments, chunk, x, steps, vector, first, step, n, whole, True, packed, apart=True)
             else:
                 add_squares(sums, x, steps, vector, first, step, n, whole)
-            spread_over_lanes(moments, sums, means, squares, slot, lane, lanes, centered)
+            spread_over_lanes(moments, sums, means, squares, slot, lane, lanes, n, centered)
             scale = T.rsqrt(moments[2] / n + eps)
             if lean:
                 sums[1] *= scale
@@ -285,7 +285,7 @@ def row_norm_streaming(
                     add_vectors(moments, chunk, x, unroll, vector, first, step, n, whole, True, False)
                 else:
                     add_squares(sums, x, unroll, vector, first, step, n, whole)
-            spread_over_lanes(moments, sums, means, squares, slot, lane, lanes, centered)
+            spread_over_lanes(moments, sums, means, squares, slot, lane, lanes, n, centered)
             scale = T.rsqrt(moments[2] / n + eps)
             for back in T.serial(chunks):
                 first = (chunks - 1 - back) * length + lane * vector

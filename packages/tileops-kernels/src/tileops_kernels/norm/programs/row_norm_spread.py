@@ -87,7 +87,7 @@ def row_norm_spread(n, dtype, vector, lanes, weighted, biased, scales=None, lean
             if lean:
                 pivot[0] = T.cast(X[row, lane * vector], "float32")
             moments_of_lane(moments, chunk, x, parts, pivot, thread, lane)
-            moments_over_lanes(moments, sums, means, squares, 0, thread, lanes, others=True)
+            moments_over_lanes(moments, sums, means, squares, 0, thread, lanes, T.float32(n), others=True)
             scale = T.rsqrt(moments[2] / n + eps)
             if lean:
                 sums[1] *= scale
