@@ -16,6 +16,7 @@ from tileops_kernels.build.program import Program
 from tileops_kernels.calls import CallSpec
 from tileops_kernels.devices import STATED_FACTS, DeviceFacts
 from tileops_kernels.kernel import KernelType
+from tileops_kernels.norm import GroupNormCall
 from tileops_kernels.products import ProductCall
 from tileops_testing.cases import Case
 from tileops_testing.catalog import implemented_ops
@@ -26,6 +27,9 @@ ARCHS: Final[Mapping[int, DeviceFacts]] = MappingProxyType({arch: STATED_FACTS[a
 
 LARGE_PRODUCTS: Final = ((128, 2112, 7168), (1024, 1024, 1024), (4096, 2112, 7168), (4096, 4096, 7168))
 """Rows, columns and terms of products that take different tiles."""
+
+LARGE_CHANNEL: Final = 1 << 20
+"""Elements of a channel whose groups have blocks that share them."""
 
 FIRST_AND_LAST: Final = (80, 90)
 """The architectures that stand for the ones between."""
@@ -121,8 +125,10 @@ def _programs(kernel_type: KernelType, call: CallSpec) -> Iterator[tuple[Program
 
 
 def _as_large(call: CallSpec) -> Iterator[CallSpec]:
-    """Yield the call of a small case, and where a product's tiles depend on its extents also those of large ones."""
+    """Yield the call of a small case, and where kernel types or tiles depend on extents also those of large ones."""
     yield call
+    if isinstance(call, GroupNormCall):
+        yield replace(call, n=call.span * LARGE_CHANNEL)
     if isinstance(call, ProductCall) and call.most_rows:
         for rows, n, k in LARGE_PRODUCTS:
             yield replace(call, most_rows=rows, n=n, k=k, handful=False, few_rows=False, vectors=True)
