@@ -151,6 +151,7 @@ class Launches:
         self.arguments: list[tuple[Tensor | float, ...]] = []
         monkeypatch.setattr(cuda, "load", self.load)
         monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
+        monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: None, raising=False)
 
     def load(self, program: Program, *, arch: int, owner: str) -> cuda.CUDAFunction:
         del program, owner

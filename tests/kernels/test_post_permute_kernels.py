@@ -70,6 +70,7 @@ def test_launches_get_aligned_matrices(weighted: bool, vectors: bool, monkeypatc
 
     monkeypatch.setattr(cuda, "load", load)
     monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: None, raising=False)
     kernel = PostPermuteKernel(replace(CALL, weighted=weighted, vectors=vectors))
     vector = kernel.vector
     rows, weights = torch.randn(6, 16).half(), torch.randn(2, 3)

@@ -230,6 +230,7 @@ class Launches:
         self.ran: list[Program] = []
         monkeypatch.setattr(cuda, "load", self.load)
         monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
+        monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: None, raising=False)
         monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
 
     def load(self, program: Program, *, arch: int, owner: str) -> cuda.CUDAFunction:

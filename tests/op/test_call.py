@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tileops.errors import ArgumentError, LayoutError, ParameterError
+from tileops.errors import ArgumentError, LayoutError, ParameterError, ShapeError
+from tileops.rope import RoPENeoxPositionIdsFwdOp
 
 from .toys import ScaledFwdOp, ScaledKernel
 
@@ -64,3 +65,21 @@ def test_a_settled_parameter_cannot_be_changed() -> None:
     op.note = "kept"
 
     assert (op.factor, repr(op)) == (3.0, "ScaledFwdOp(factor=3.0)")
+
+
+def test_a_repeated_call_refers_to_its_own_metadata_tensors() -> None:
+    """A call like one before is not checked again; its record refers to its own positions, and lets them go."""
+    op, x = RoPENeoxPositionIdsFwdOp(8), torch.ones(2, 1, 4)
+    first, second = torch.tensor([0, 1]), torch.tensor([2, 3])
+    op(x, first)
+    before = op.last_call
+    op(x, second)
+
+    assert before.metadata["position_ids"] is first
+    assert op.last_call.metadata["position_ids"] is second
+    assert (op.last_call.indices, len(op._running.seen)) == (before.indices, 1)
+    del second
+    with pytest.raises(KeyError, match="no longer exists"):
+        op.last_call.metadata["position_ids"]
+    with pytest.raises(ShapeError, match="RoPENeoxPositionIdsFwdOp: position_ids"):
+        op(x, torch.tensor([0, 1, 2]))

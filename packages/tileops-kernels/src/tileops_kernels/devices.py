@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
@@ -43,6 +44,9 @@ for a block of that compute capability.
 """
 
 
+_AS_IT_IS: Final = nullcontext()
+
+
 def device_facts(device: torch.device) -> DeviceFacts:
     """The facts of `device`, read once per device; a device type that TileOPs has no facts of gives zeros."""
     if device.type == "cuda":
@@ -68,6 +72,19 @@ def device_name(device: torch.device | None) -> str:
     if device is not None and device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{'unknown' if device is None else device.type} {platform.machine()} {torch.get_num_threads()} threads"
+
+
+def made_current(device: torch.device) -> AbstractContextManager[object]:
+    """A context in which `device`, that of a CUDA tensor, is the current one: nothing to do where it is."""
+    return _AS_IT_IS if is_current(device) else torch.cuda.device(device)
+
+
+def is_current(device: torch.device) -> bool:
+    """Whether `device`, that of a CUDA tensor, is the current one.
+
+    Asks as `torch.cuda.current_device` does, but not first whether CUDA is initialised: where a tensor lies, it is.
+    """
+    return bool(torch._C._cuda_getDevice() == device.index)  # noqa: SLF001
 
 
 def current_accelerator_device() -> torch.device | None:

@@ -35,7 +35,21 @@ def aligned(tensor: Tensor) -> Tensor:
 
 def aligned_matrix(tensor: Tensor, rows: int, columns: int) -> Tensor:
     """A contiguous tensor as `rows` rows of `columns` elements, aligned, with the strides of such a matrix."""
-    return aligned(tensor).as_strided((rows, columns), (columns, 1))
+    if tensor.data_ptr() % ACCESS_BYTES:
+        tensor = tensor.clone()
+    if tensor.shape == (rows, columns) and tensor.stride() == (columns, 1):
+        return tensor
+    return tensor.as_strided((rows, columns), (columns, 1))
+
+
+def in_shape(tensor: Tensor, shape: tuple[int, ...], strides: tuple[int, ...]) -> Tensor:
+    """A contiguous tensor in another shape with as many elements, or itself: making a view takes longer than asking.
+
+    Where an extent is 1, any stride is contiguous, and programs ask for that of `strides`.
+    """
+    if tensor.shape == shape and tensor.stride() == strides:
+        return tensor
+    return tensor.as_strided(shape, strides)
 
 
 def share_memory(first: Tensor, second: Tensor) -> bool:

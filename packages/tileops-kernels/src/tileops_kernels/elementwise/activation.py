@@ -14,6 +14,7 @@ from tileops_kernels.build import cpu, cuda
 from tileops_kernels.build.launcher import CPUFunction
 from tileops_kernels.build.loaded import Loaded
 from tileops_kernels.build.program import Program
+from tileops_kernels.devices import made_current
 from tileops_kernels.dtypes import FLOATS, float_refusal
 from tileops_kernels.elementwise.interfaces import ActivationCall, ReluFwdInterface
 from tileops_kernels.kernel import Kernel, KernelType
@@ -74,7 +75,7 @@ class ReluKernel(Kernel[ActivationCall], ReluFwdInterface):
             return y
         aligned = x.data_ptr() % ACCESS_BYTES == 0
         run = self._loaded[aligned, out is not None]
-        with torch.cuda.device(x.device):
+        with made_current(x.device):
             if out is None:
                 run(x.as_strided((elements,), (1,)), y.view(elements))
             else:

@@ -19,6 +19,7 @@ from tileops_kernels.build import cpu, cuda
 from tileops_kernels.build.launcher import CPUFunction
 from tileops_kernels.build.loaded import Loaded
 from tileops_kernels.build.program import Program
+from tileops_kernels.devices import made_current
 from tileops_kernels.dtypes import FLOATS, float_refusal
 from tileops_kernels.elementwise.interfaces import AlibiCall, AlibiFwdInterface, SinusoidalCall, SinusoidalFwdInterface
 from tileops_kernels.entry_tables import entry_table
@@ -109,7 +110,7 @@ class AlibiKernel(_AlibiKernel):
             return y
         vector = row_settings(length, call.dtype).vector
         run = self._loaded[vector]
-        with torch.cuda.device(y.device):
+        with made_current(y.device):
             run(self._slopes, y.view(call.num_heads * length, length // vector, vector))
         return y
 
@@ -184,7 +185,7 @@ class SinusoidalKernel(_SinusoidalKernel):
         if length == 0:
             return y
         run = self._run
-        with torch.cuda.device(y.device):
+        with made_current(y.device):
             frequencies = self._frequencies.view(call.width // vector, vector // 2)
             run(frequencies, y.view(length, call.width // vector, vector))
         return y

@@ -12,10 +12,11 @@ from torch import Tensor
 
 from tileops_kernels.build import cuda
 from tileops_kernels.build.program import Program
+from tileops_kernels.devices import made_current
 from tileops_kernels.gemm.interfaces import GemmCall, GemmFwdInterface
 from tileops_kernels.gemm.tiles import HopperSettings, divided_tile, parts_of, pays_to_divide, whole_tile
 from tileops_kernels.kernel import Kernel, KernelType
-from tileops_kernels.memory import ACCESS_BYTES, addresses, aligned_matrix
+from tileops_kernels.memory import ACCESS_BYTES, addresses, aligned_matrix, in_shape
 from tileops_kernels.products import (
     DTYPES,
     HANDFUL,
@@ -76,9 +77,9 @@ class GemmCUDAKernel(CUDAProduct[GemmCall], GemmFwdInterface):
             return d
         if k == 0:
             return d.zero_()
-        with torch.cuda.device(a.device):
+        with made_current(a.device):
             run = self._run
-            run(aligned_matrix(a, *a.shape), aligned_matrix(b, *b.shape), d.as_strided((m, n), (n, 1)))
+            run(aligned_matrix(a, *a.shape), aligned_matrix(b, *b.shape), in_shape(d, (m, n), (n, 1)))
         return d
 
     @cached_property
@@ -129,9 +130,9 @@ class GemmTMAKernel(TMAProduct[GemmCall], GemmFwdInterface):
         if k == 0:
             return d.zero_()
         blocks = min(self.call.sm_count, self.settings.count(m, n))
-        with torch.cuda.device(a.device):
+        with made_current(a.device):
             run = self._run
-            run(aligned_matrix(a, *a.shape), aligned_matrix(b, *b.shape), d.as_strided((m, n), (n, 1)), blocks)
+            run(aligned_matrix(a, *a.shape), aligned_matrix(b, *b.shape), in_shape(d, (m, n), (n, 1)), blocks)
         return d
 
     @cached_property
@@ -194,7 +195,7 @@ class GemmPartsKernel(TMAProduct[GemmCall], GemmFwdInterface):
         tile = self.settings
         tiles = -(-m // tile.rows) * -(-n // tile.columns)
         parts, steps = parts_of(tiles, -(-k // tile.depth), self.call.sm_count)
-        with torch.cuda.device(a.device):
+        with made_current(a.device):
             multiply, add = self._run
             found = a.new_empty((parts, m, n), dtype=torch.float32).as_strided((parts, m, n), (m * n, n, 1))
             multiply(aligned_matrix(a, *a.shape), aligned_matrix(b, *b.shape), found, steps * tile.depth)
@@ -281,9 +282,9 @@ class GemmDotsKernel(Product[GemmCall], GemmFwdInterface):
             return d
         if k == 0:
             return d.zero_()
-        with torch.cuda.device(a.device):
+        with made_current(a.device):
             run = self._run
-            run(aligned_matrix(a, m, k), aligned_matrix(b, n, k), d.as_strided((m, n), (n, 1)))
+            run(aligned_matrix(a, m, k), aligned_matrix(b, n, k), in_shape(d, (m, n), (n, 1)))
         return d
 
     @cached_property

@@ -13,6 +13,7 @@ from torch import Tensor
 from tileops_kernels.build import cpu, cuda
 from tileops_kernels.build.launcher import CPUFunction
 from tileops_kernels.build.program import Program
+from tileops_kernels.devices import made_current
 from tileops_kernels.dtypes import FLOATS, float_refusal
 from tileops_kernels.kernel import Kernel, KernelType
 from tileops_kernels.memory import addresses, aligned
@@ -82,7 +83,7 @@ class FusedTopKKernel(_FusedTopK):
         weights = gating_output.new_empty((rows, top_k), dtype=torch.float32)
         ids = gating_output.new_empty((rows, top_k), dtype=torch.int32)
         if rows:
-            with torch.cuda.device(gating_output.device):
+            with made_current(gating_output.device):
                 run = self._run
                 given = aligned(gating_output).as_strided((rows, experts), (experts, 1))
                 biases = () if bias is None else (aligned(bias).as_strided((experts,), (1,)),)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tileops_kernels.build import cuda
 from tileops_kernels.build.program import Program
+from tileops_kernels.devices import made_current
 from tileops_kernels.kernel import Kernel, KernelType
 from tileops_kernels.memory import ACCESS_BYTES, addresses, aligned, aligned_matrix
 from tileops_kernels.moe.interfaces import MOST_ROWS, GroupedGemmCall, GroupedGemmFwdInterface
@@ -165,7 +166,7 @@ class GroupedGemmCUDAKernel(_GroupedGemm, CUDAProduct[GroupedGemmCall]):
         a, b = _with_terms(a, b)
         (experts, weights, k), n = b.shape, output.shape[-1]
         rows, wide = output.numel() // n, -(-n // self.settings.columns)
-        with torch.cuda.device(a.device):
+        with made_current(a.device):
             *schedule, run = self._run
             found = aligned(layout_metadata).as_strided((layout_metadata.numel(),), (1,))
             target = aligned(output)

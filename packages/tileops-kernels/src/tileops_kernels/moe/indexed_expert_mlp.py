@@ -13,6 +13,7 @@ from torch import Tensor
 from tileops_kernels.build import cpu, cuda
 from tileops_kernels.build.launcher import CPUFunction
 from tileops_kernels.build.program import Program
+from tileops_kernels.devices import made_current
 from tileops_kernels.kernel import Kernel, KernelType
 from tileops_kernels.memory import ACCESS_BYTES, addresses, aligned, aligned_matrix
 from tileops_kernels.moe.interfaces import IndexedExpertMLPCall, IndexedExpertMLPFwdInterface
@@ -81,7 +82,7 @@ class IndexedExpertMLPKernel(_IndexedExpertMLP):
         if pairs == 0 or experts == 0 or f == 0:
             output.zero_()
             return
-        with torch.cuda.device(output.device):
+        with made_current(output.device):
             gate_up, down, sums = self._run
             m, each = topk_ids.shape
             ids, weights = (

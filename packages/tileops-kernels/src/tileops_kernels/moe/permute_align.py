@@ -8,10 +8,10 @@ from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from tileops_kernels.build.program import Program
+from tileops_kernels.devices import made_current
 from tileops_kernels.kernel import Kernel, KernelType
 from tileops_kernels.moe.placement import CPUPlacing, CUDAPlacing, Placement
 from tileops_kernels.moe.placement_interfaces import PermuteAlignCall, PermuteAlignFwdInterface
@@ -53,7 +53,7 @@ class PermuteAlignKernel(_PermuteAlign):
 
     def place(self, ids: Tensor, pairs: Tensor, experts: Tensor, filled: Tensor) -> None:
         """Launch the programs."""
-        with torch.cuda.device(ids.device):
+        with made_current(ids.device):
             self._placing(ids, pairs, experts, filled)
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from tileops_kernels.build import cpu, cuda
 from tileops_kernels.build.launcher import CPUFunction
 from tileops_kernels.build.program import Program
+from tileops_kernels.devices import made_current
 from tileops_kernels.dtypes import FLOATS, float_refusal
 from tileops_kernels.kernel import Kernel, KernelType
 from tileops_kernels.memory import ACCESS_BYTES, addresses, aligned
@@ -84,7 +85,7 @@ class PostPermuteKernel(_PostPermute):
     def add_up(self, rows: Tensor, weights: Tensor, places: Tensor, output: Tensor) -> None:
         """Launch the program."""
         (tokens, top_k), (count, h), vector = weights.shape, rows.shape, self.vector
-        with torch.cuda.device(rows.device):
+        with made_current(rows.device):
             run = self._run
             strides = h, vector, 1
             source = aligned(rows).as_strided((count, h // vector, vector), strides)

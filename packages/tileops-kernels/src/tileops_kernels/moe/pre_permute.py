@@ -14,6 +14,7 @@ from torch import Tensor
 from tileops_kernels.build import cpu, cuda
 from tileops_kernels.build.launcher import CPUFunction
 from tileops_kernels.build.program import Program
+from tileops_kernels.devices import made_current
 from tileops_kernels.dtypes import FLOATS, float_refusal
 from tileops_kernels.kernel import Kernel, KernelType
 from tileops_kernels.memory import ACCESS_BYTES, addresses, aligned
@@ -82,7 +83,7 @@ class PrePermuteKernel(_PrePermute):
     def place(self, x: Tensor, ids: Tensor, y: Tensor, metadata: Tensor, inverse: Tensor) -> None:
         """Launch the programs."""
         (tokens, h), (rows, _), vector = x.shape, y.shape, self.vector
-        with torch.cuda.device(x.device):
+        with made_current(x.device):
             self._placing(ids, metadata, inverse)
             if x.numel():
                 copy = self._copy

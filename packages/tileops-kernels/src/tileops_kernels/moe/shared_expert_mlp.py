@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tileops_kernels.build import cuda
 from tileops_kernels.build.program import Program
+from tileops_kernels.devices import made_current
 from tileops_kernels.kernel import Kernel, KernelType
 from tileops_kernels.memory import addresses, aligned_matrix
 from tileops_kernels.moe.interfaces import SharedExpertMLPCall, SharedExpertMLPFwdInterface
@@ -67,7 +68,7 @@ class _SharedExpertMLPOnCUDA(Product[SharedExpertMLPCall], SharedExpertMLPFwdInt
             return output
         if n == 0:
             return output.zero_()
-        with torch.cuda.device(hidden_states.device):
+        with made_current(hidden_states.device):
             gate_up, down = self._run
             hidden = hidden_states.new_empty((m, n)).as_strided((m, n), (n, 1))
             gate_up(aligned_matrix(hidden_states, m, k), aligned_matrix(w_gate_up, 2 * n, k), hidden)

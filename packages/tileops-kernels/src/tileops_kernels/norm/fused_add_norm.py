@@ -60,6 +60,15 @@ class AddRMSNormKernel(AddRMSNorm, GeneralRows):
 class AddRMSNormCPUKernel(AddRMSNorm, CPURows):
     """RMSNorm of a sum on a CPU: rows are shared among the threads that torch uses; any row length."""
 
+    def forward(self, x: Tensor, residual: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """See `FusedAddRMSNormFwdInterface.forward`."""
+        y = torch.empty_like(x, memory_format=torch.contiguous_format)
+        total = torch.empty_like(y)
+        read = x.data_ptr(), residual.data_ptr(), weight.data_ptr()
+        if not self.run_at((*read, y.data_ptr(), total.data_ptr()), y.numel()):
+            self.launch((x, residual), (weight,), (y, total))
+        return y, total
+
 
 class AddLayerNorm(AddedRows, FusedAddLayerNormFwdInterface):
     """What the kernel types of LayerNorm of a sum share."""

@@ -21,8 +21,9 @@ from tileops_kernels.build import cpu, cuda
 from tileops_kernels.build.launcher import CPUFunction
 from tileops_kernels.build.loaded import Loaded
 from tileops_kernels.build.program import Program
+from tileops_kernels.devices import is_current
 from tileops_kernels.kernel import Kernel
-from tileops_kernels.memory import ACCESS_BYTES, addresses, aligned
+from tileops_kernels.memory import ACCESS_BYTES, addresses, aligned, aligned_matrix, in_shape
 from tileops_kernels.norm.interfaces import LayerNormCall
 
 DTYPES = {torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float32: "float32"}
@@ -233,13 +234,17 @@ class CUDARows(RowNormKernel[cuda.CUDAFunction]):
         """Launch on tensors of any shape, address and device; the current device is what it was."""
         if (count := results[0].numel()) == 0:
             return
+        if not is_current(device := results[0].device):
+            with torch.cuda.device(device):
+                self.launch(sources, affine, results)
+            return
         n = self._n
-        rows = [aligned(tensor).as_strided((count // n, n), (n, 1)) for tensor in sources]
+        rows = count // n
+        read = [aligned_matrix(tensor, rows, n) for tensor in sources]
         passed = [self._parameter(aligned(tensor)) for tensor in affine if tensor is not None]
-        written = [tensor.view(-1, n) for tensor in results]
-        with torch.cuda.device(results[0].device):
-            run = self.load_for(tuple([tensor is not None for tensor in affine]), count // n)
-            run(*rows, *passed, *written, self._eps)
+        written = [in_shape(tensor, (rows, n), (n, 1)) for tensor in results]
+        run = self.load_for(tuple([tensor is not None for tensor in affine]), rows)
+        run(*read, *passed, *written, self._eps)
 
     def load_for(self, passed: tuple[bool, ...], rows: int) -> cuda.CUDAFunction:  # noqa: ARG002 - kernel types with several programs choose by it
         """The program of a signature for so many rows; all that a signature may need are built by its first call."""
@@ -247,7 +252,7 @@ class CUDARows(RowNormKernel[cuda.CUDAFunction]):
 
     def _parameter(self, tensor: Tensor) -> Tensor:
         """An aligned tensor of `affine` as the program takes it: one row, which all share."""
-        return tensor.as_strided((self._n,), (1,))
+        return in_shape(tensor, (self._n,), (1,))
 
     def _compiled(self, program: Program) -> cuda.CUDAFunction:
         return cuda.load_for(self, program)

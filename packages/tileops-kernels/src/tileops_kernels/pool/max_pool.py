@@ -14,6 +14,7 @@ from torch import Tensor
 from tileops_kernels.build import cpu, cuda
 from tileops_kernels.build.launcher import CPUFunction
 from tileops_kernels.build.program import Program
+from tileops_kernels.devices import made_current
 from tileops_kernels.dtypes import FLOATS, float_refusal
 from tileops_kernels.kernel import Kernel, KernelType
 from tileops_kernels.memory import addresses
@@ -105,7 +106,7 @@ class MaxPool2dKernel(Kernel[MaxPool2dCall], MaxPool2dFwdInterface):
             return output
         if planes.numel() == 0:
             return output.fill_(-inf)
-        with torch.cuda.device(planes.device):
+        with made_current(planes.device):
             run = self._run
             run(
                 planes.as_strided((n * c, h, w), (h * w, w, 1)),

@@ -16,6 +16,7 @@ from tileops_kernels.build import cpu, cuda
 from tileops_kernels.build.launcher import GRAIN, CPUFunction
 from tileops_kernels.build.loaded import Loaded
 from tileops_kernels.build.program import Program
+from tileops_kernels.devices import made_current
 from tileops_kernels.kernel import Kernel, KernelType
 from tileops_kernels.memory import ACCESS_BYTES
 from tileops_kernels.reduction.interfaces import ArgReduceCall, ArgReduceFwdInterface
@@ -219,7 +220,7 @@ class ArgReduceKernel(_ArgReduceKernel):
 
     def forward(self, x: Tensor, axis: int | None) -> Tensor:
         """See `ArgReduceFwdInterface.forward`; the current device is what it was."""
-        with torch.cuda.device(x.device):
+        with made_current(x.device):
             return super().forward(x, axis)
 
     def search(self, each: Pass, x: Tensor, y: Tensor) -> None:

@@ -14,6 +14,7 @@ from tileops_kernels.build import cpu, cuda
 from tileops_kernels.build.launcher import GRAIN, CPUFunction
 from tileops_kernels.build.loaded import Loaded
 from tileops_kernels.build.program import Program
+from tileops_kernels.devices import made_current
 from tileops_kernels.interface import CallT
 from tileops_kernels.kernel import Kernel
 from tileops_kernels.memory import ACCESS_BYTES
@@ -165,7 +166,7 @@ class CUDAFolds(FoldKernel[CallT]):
         """See `FoldKernel.fold_axes`; the current device is what it was."""
         planes = planes_of(tuple(x.shape), tuple(axes))
         settings = None if planes is None else plane_settings(planes, x.dtype, self.call.sm_count)
-        with torch.cuda.device(x.device):
+        with made_current(x.device):
             if planes is None or settings is None:
                 super().fold_axes(x, axes, results, divisor)
                 return

@@ -16,6 +16,7 @@ from tileops_kernels.build import cpu, cuda
 from tileops_kernels.build.launcher import GRAIN, CPUFunction
 from tileops_kernels.build.loaded import Loaded
 from tileops_kernels.build.program import Program
+from tileops_kernels.devices import made_current
 from tileops_kernels.kernel import Kernel, KernelType
 from tileops_kernels.memory import ACCESS_BYTES
 from tileops_kernels.reduction.interfaces import Contribution, Outcome, ReduceCall, ReduceFwdInterface
@@ -260,7 +261,7 @@ class ReduceKernel(_PassesKernel):
     def forward(self, x: Tensor, axes: Sequence[int]) -> Tensor:
         """See `ReduceFwdInterface.forward`; the current device is what it was."""
         planes = None if x.dtype in COMPLEXES else planes_of(tuple(x.shape), tuple(axes))
-        with torch.cuda.device(x.device):
+        with made_current(x.device):
             if planes is not None:
                 settings = plane_settings(planes, x.dtype, self.call.sm_count)
                 if settings is not None:

@@ -15,6 +15,7 @@ from tileops_kernels.build import cpu, cuda
 from tileops_kernels.build.launcher import GRAIN, CPUFunction
 from tileops_kernels.build.loaded import Loaded
 from tileops_kernels.build.program import Program
+from tileops_kernels.devices import made_current
 from tileops_kernels.kernel import Kernel, KernelType
 from tileops_kernels.memory import ACCESS_BYTES
 from tileops_kernels.reduction.interfaces import Contribution, ReduceCall, ScanCall, ScanFwdInterface
@@ -182,7 +183,7 @@ class ScanKernel(_ScanKernel):
 
     def forward(self, x: Tensor, axis: int) -> Tensor:
         """See `ScanFwdInterface.forward`; the current device is what it was."""
-        with torch.cuda.device(x.device):
+        with made_current(x.device):
             return super().forward(x, axis)
 
     def totals(self) -> ReduceKernel:

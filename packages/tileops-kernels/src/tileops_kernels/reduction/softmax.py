@@ -14,6 +14,7 @@ from tileops_kernels.build import cpu, cuda
 from tileops_kernels.build.launcher import CPUFunction
 from tileops_kernels.build.loaded import Loaded
 from tileops_kernels.build.program import Program
+from tileops_kernels.devices import made_current
 from tileops_kernels.kernel import Kernel, KernelType
 from tileops_kernels.memory import ACCESS_BYTES
 from tileops_kernels.reduction.interfaces import SoftmaxCall, SoftmaxFwdInterface
@@ -163,7 +164,7 @@ class SoftmaxKernel(_SoftmaxKernel):
         if x.numel() == 0:
             return y
         outer, reduced, inner = slices(x.shape, axis)
-        with torch.cuda.device(x.device):
+        with made_current(x.device):
             if inner == 1:
                 self._launch_rows(x, y, outer, reduced)
             else:

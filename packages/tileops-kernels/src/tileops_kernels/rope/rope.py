@@ -20,10 +20,11 @@ from tileops_kernels.build import cpu, cuda
 from tileops_kernels.build.launcher import CPUFunction
 from tileops_kernels.build.loaded import Loaded
 from tileops_kernels.build.program import Program
+from tileops_kernels.devices import is_current
 from tileops_kernels.dtypes import FLOATS, float_refusal
 from tileops_kernels.entry_tables import entry_table
 from tileops_kernels.kernel import Kernel, KernelType
-from tileops_kernels.memory import ACCESS_BYTES, addresses, aligned
+from tileops_kernels.memory import ACCESS_BYTES, addresses, aligned, aligned_matrix, in_shape
 from tileops_kernels.rope.frequencies import fixed_turns
 from tileops_kernels.rope.interfaces import RoPECall, RoPEFwdInterface, RoPEPositionIdsCall, RoPEPositionIdsFwdInterface
 
@@ -127,17 +128,18 @@ class RotationKernel(_RotationKernel):
         )
 
     def forward(self, x: Tensor, length: int, heads: int) -> Tensor:
-        """See `RoPEFwdInterface.forward`."""
+        """See `RoPEFwdInterface.forward`; the current device is what it was."""
+        if (elements := x.numel()) and not is_current(x.device):
+            with torch.cuda.device(x.device):
+                return self.forward(x, length, heads)
         y = torch.empty_like(x, memory_format=torch.contiguous_format)
-        elements = x.numel()
-        if elements == 0:
+        if not elements:
             return y
         rows, width = elements // self.call.width, self.call.width
         wide = rows >= _INT32_PLACES
         run = self._loaded[wide]
-        with torch.cuda.device(x.device):
-            source = aligned(x).as_strided((rows, width), (width, 1))
-            run(source, self._table, y.as_strided((rows, width), (width, 1)), heads, length)
+        target = in_shape(y, (rows, width), (width, 1))
+        run(aligned_matrix(x, rows, width), self._table, target, heads, length)
         return y
 
 
@@ -235,19 +237,22 @@ class TokenRotationKernel(_TokenRotationKernel):
         )
 
     def forward(self, x: Tensor, position_ids: Tensor) -> Tensor:
-        """See `RoPEPositionIdsFwdInterface.forward`."""
+        """See `RoPEPositionIdsFwdInterface.forward`; the current device is what it was."""
         if not self.call.rotated:
             return x.clone(memory_format=torch.contiguous_format)
+        if (elements := x.numel()) and not is_current(x.device):
+            with torch.cuda.device(x.device):
+                return self.forward(x, position_ids)
         y = torch.empty_like(x, memory_format=torch.contiguous_format)
-        if x.numel() == 0:
+        if not elements:
             return y
         n, heads, width = x.shape
         wide = n * heads >= _INT32_PLACES
         run = self._loaded[wide]
         strides = heads * width, width, 1
-        with torch.cuda.device(x.device):
-            ids = aligned(position_ids).as_strided((n,), (1,))
-            run(aligned(x).as_strided(x.shape, strides), ids, self._steps, y.as_strided(x.shape, strides))
+        ids = in_shape(aligned(position_ids), (n,), (1,))
+        source, target = in_shape(aligned(x), x.shape, strides), in_shape(y, x.shape, strides)
+        run(source, ids, self._steps, target)
         return y
 
 
@@ -279,7 +284,9 @@ class TokenRotationCPUKernel(_TokenRotationKernel):
         y = torch.empty_like(x, memory_format=torch.contiguous_format)
         if x.numel():
             run = self._run
-            source, ids = addresses(self, x=x, position_ids=position_ids)
+            source, ids = x.data_ptr(), position_ids.data_ptr()
+            if not (source and ids):
+                source, ids = addresses(self, x=x, position_ids=position_ids)  # names the tensor
             steps, (n, heads, _) = self._steps.data_ptr(), x.shape
             run(source, ids, steps, y.data_ptr(), heads, n, torch.get_num_threads())
         return y

@@ -260,9 +260,18 @@ class _Generator:
             ResultError: a result differs from what the signature promises.
         """
         outputs = call.outputs
-        if len(call.branch.outputs) == 1 and len(outputs) == 1:
-            if not _fits(result, outputs[0], call):
-                raise self.messages.result(outputs[0], call.device, result)
+        if len(outputs) == 1 == len(call.branch.outputs):
+            (only,) = outputs
+            if (  # what nearly every call returns, asked without another frame
+                isinstance(result, torch.Tensor)
+                and result.dtype is only.dtype
+                and result.shape == only.shape
+                and result.device == call.device
+                and result.is_contiguous()
+            ):
+                return
+            if not _fits(result, only, call):
+                raise self.messages.result(only, call.device, result)
             return
         names = call.branch.outputs
         if not names:

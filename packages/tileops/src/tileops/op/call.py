@@ -140,7 +140,9 @@ def check_signature(op: Op, inputs: Sequence[Tensor | None], out: Tensor | None 
     if not plan.required_inputs and key is not None:
         key = (*key, call_device(op._construction.values))
     seen = op._running.seen.get(key)
-    return _check_anew(op, key, inputs, out) if seen is None else seen
+    if seen is None:
+        return _check_anew(op, key, inputs, out)
+    return _observing(seen, inputs) if seen.observed else seen
 
 
 def _check_anew(op: Op, key: Hashable, inputs: Sequence[Tensor | None], out: Tensor | None) -> SeenCall:
@@ -151,13 +153,19 @@ def _check_anew(op: Op, key: Hashable, inputs: Sequence[Tensor | None], out: Ten
             if tensor is not None:
                 require_strided(type(op).__name__, name, tensor)
     record = op._plan.check_call(op._construction.values, *inputs, **buffer)
-    seen = SeenCall(record, _answered(op, record))
-    if not record.metadata:
-        with op._running.guard:
-            if len(known) >= _SEEN_CALLS:
-                known.pop(next(iter(known)), None)
-            known[key] = seen
+    observed = tuple((name, op._plan.inputs.index(name)) for name in record.metadata)
+    seen = SeenCall(record, _answered(op, record), observed)
+    with op._running.guard:
+        if len(known) >= _SEEN_CALLS:
+            known.pop(next(iter(known)), None)
+        known[key] = seen
     return seen
+
+
+def _observing(seen: SeenCall, inputs: Sequence[Tensor | None]) -> SeenCall:
+    """The call seen before with a record that refers to these inputs, whose contents may be others."""
+    tensors = {name: tensor for name, place in seen.observed if (tensor := inputs[place]) is not None}
+    return SeenCall(seen.record.observing(tensors), seen.answered)
 
 
 def _answered(op: Op, record: SignatureCall) -> bool:

@@ -6,15 +6,17 @@ import hashlib
 import itertools
 import os
 import threading
+from functools import partial
 from typing import TYPE_CHECKING
-from weakref import WeakValueDictionary
+from weakref import ref
 
 from tileops.errors import InstanceNotFoundError
 
 if TYPE_CHECKING:
     from tileops.op.base import Op
 
-_INSTANCES: WeakValueDictionary[str, Op] = WeakValueDictionary()
+_INSTANCES: dict[str, ref[Op]] = {}
+"""The live instances; one that goes takes its key along."""
 _COUNTERS: dict[str, itertools.count[int]] = {}
 _GUARD = threading.Lock()
 _SHOWN = 240
@@ -34,8 +36,12 @@ def register(op: Op, facts: object) -> str:
     with _GUARD:
         number = next(_COUNTERS.setdefault(stem, itertools.count()))
         key = f"{stem}-{number} {_parameters(op)}"
-        _INSTANCES[key] = op
+        _INSTANCES[key] = ref(op, partial(_forget, _INSTANCES, key))
     return key
+
+
+def _forget(instances: dict[str, ref[Op]], key: str, _: object) -> None:
+    instances.pop(key, None)
 
 
 def _parameters(op: Op) -> str:
@@ -47,25 +53,31 @@ def _parameters(op: Op) -> str:
 
 def instance(key: str) -> Op:
     """The live instance registered under `key`; raises InstanceNotFoundError, naming the op, when it is not there."""
-    try:
-        return _INSTANCES[key]
-    except KeyError:
-        stem, _, parameters = key.partition(" ")
-        name, number = stem.partition("-")[0], stem.rpartition("-")[2]
-        raise InstanceNotFoundError(
-            f"{name}: the compiled or exported graph calls instance {stem}, "
-            f"expected it alive in this process, received none; construct {name}{parameters} before running the graph "
-            f"and keep it alive, as number {number} (from 0) of those with these parameters that the process "
-            "constructs, with this version of tileops; in a fresh process where more have been constructed"
-        ) from None
+    held = _INSTANCES.get(key)
+    op = None if held is None else held()
+    if op is None:
+        raise _missing(key)
+    return op
+
+
+def _missing(key: str) -> InstanceNotFoundError:
+    stem, _, parameters = key.partition(" ")
+    name, number = stem.partition("-")[0], stem.rpartition("-")[2]
+    return InstanceNotFoundError(
+        f"{name}: the compiled or exported graph calls instance {stem}, "
+        f"expected it alive in this process, received none; construct {name}{parameters} before running the graph "
+        f"and keep it alive, as number {number} (from 0) of those with these parameters that the process "
+        "constructs, with this version of tileops; in a fresh process where more have been constructed"
+    )
 
 
 def _after_fork() -> None:
     """Free the locks that threads of the parent held: they do not exist in the child."""
     global _GUARD  # noqa: PLW0603 - a lock of the child's own
     _GUARD = threading.Lock()
-    for op in tuple(_INSTANCES.values()):
-        if (running := vars(op).get("_running")) is not None:  # else another thread was constructing it
+    for held in _INSTANCES.copy().values():
+        op = held()
+        if op is not None and (running := vars(op).get("_running")) is not None:  # else it is being constructed
             running.guard = threading.RLock()
 
 

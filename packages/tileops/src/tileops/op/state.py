@@ -43,10 +43,14 @@ class BindingState:
 
 
 class SeenCall(NamedTuple):
-    """A checked call, kept under its tensors' metadata: its record, and whether the signature alone answers it."""
+    """A checked call, kept under its tensors' metadata: its record, and whether the signature alone answers it.
+
+    `observed` are the names and places of the inputs that a record refers to: a call's own, not those of the one kept.
+    """
 
     record: SignatureCall
     answered: bool
+    observed: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(slots=True)

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+import torch
 from torch import Tensor
 
 from tileops.op.base import Op
@@ -29,6 +30,7 @@ class RoPEOp(Op):
         self.input_layout = input_layout
         super().__init__(target=target)
         self._frequencies = self.frequencies()
+        self._stated: dict[tuple[object, ...], RoPECall] = {}
 
     @abstractmethod
     def frequencies(self) -> Frequencies:
@@ -38,16 +40,24 @@ class RoPEOp(Op):
     def forward(self, x: Tensor) -> Tensor:
         """Rotate checked tokens."""
         length, heads, width = (x.shape[0], 1, x.shape[1]) if self.input_layout == "1d" else x.shape[1:]
-        call = RoPECall(
-            device=x.device,
-            width=width,
-            rotated=width,
-            interleaved=self.rope_layout == "interleaved",
-            frequencies=self._frequencies,
-            positions=table_positions(length),
-            dtype=x.dtype,
-        )
+        call = self._state(x.device, x.dtype, width, table_positions(length))
         return self.kernel_for(ROPE, call)(x.contiguous(), length, heads)
+
+    def _state(self, device: torch.device, dtype: torch.dtype, width: int, positions: int) -> RoPECall:
+        """The call spec of these facts, made once: making one takes several times as long as finding it."""
+        facts = dtype, width, positions, device
+        call = self._stated.get(facts)
+        if call is None:
+            call = self._stated[facts] = RoPECall(
+                device=device,
+                width=width,
+                rotated=width,
+                interleaved=self.rope_layout == "interleaved",
+                frequencies=self._frequencies,
+                positions=positions,
+                dtype=dtype,
+            )
+        return call
 
     if TYPE_CHECKING:
         __call__ = forward  # a call has forward's type

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
@@ -245,19 +246,29 @@ class RoPENeoxPositionIdsFwdOp(Op):
         self.rotary_dim = rotary_dim
         super().__init__(target=target)
         self._frequencies = Frequencies(float(self.base))
+        self._stated: dict[tuple[object, ...], RoPEPositionIdsCall] = {}
 
     def forward(self, x: Tensor, position_ids: Tensor) -> Tensor:
         """Rotate checked tokens."""
-        width = x.shape[-1]
-        call = RoPEPositionIdsCall(
-            device=x.device,
-            width=width,
-            rotated=width if self.rotary_dim is None else self.rotary_dim,
-            frequencies=self._frequencies,
-            ids_dtype=position_ids.dtype,
-            dtype=x.dtype,
-        )
+        call = self._state(x.device, x.dtype, x.shape[-1], position_ids.dtype)
         return self.kernel_for(ROPE_POSITION_IDS, call)(x.contiguous(), position_ids.contiguous())
+
+    def _state(
+        self, device: torch.device, dtype: torch.dtype, width: int, ids_dtype: torch.dtype
+    ) -> RoPEPositionIdsCall:
+        """The call spec of these facts, made once: making one takes several times as long as finding it."""
+        facts = dtype, width, ids_dtype, device
+        call = self._stated.get(facts)
+        if call is None:
+            call = self._stated[facts] = RoPEPositionIdsCall(
+                device=device,
+                width=width,
+                rotated=width if self.rotary_dim is None else self.rotary_dim,
+                frequencies=self._frequencies,
+                ids_dtype=ids_dtype,
+                dtype=dtype,
+            )
+        return call
 
     if TYPE_CHECKING:
         __call__ = forward  # a call has forward's type
