@@ -10,6 +10,7 @@ import op_sections
 import pytest
 from op_results import runs_of
 from op_sections import Page, index_of, page_of
+from op_signature import in_code
 
 from tests.docs.pages import ROOT
 from tileops.manifest import registry
@@ -114,6 +115,14 @@ def test_the_signature_lists_what_a_composite_may_be_given() -> None:
         assert re.sub(r" +\n", "\n", signature).count(f"{row}  - how tokens reach the experts\n") == 1
         assert "* - `experts`\n" in signature
         assert "* - `num_experts`\n" in signature
+
+
+def test_names_in_a_docstring_are_in_code_style() -> None:
+    """Names before a colon, those with an underscore and None are code; words that are names as well are not."""
+    text = "weight, bias: `[C]` in x's dtype, or None for ones. use_stats: as `use_stats`; input: any."
+    shown = "`weight`, `bias`: `[C]` in x's dtype, or `None` for ones. `use_stats`: as `use_stats`; `input`: any."
+    assert in_code(text, ["x", "weight", "bias", "use_stats", "input"]) == shown
+    assert in_code("The input_size of an input.", ["input"]) == "The input_size of an input."
 
 
 def test_every_kernel_type_is_listed(page: Page) -> None:
