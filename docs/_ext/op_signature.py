@@ -42,10 +42,12 @@ def signature_of(entry: OpEntry, op: type[Op]) -> Iterator[str]:
         [code(found.name), "parameter", code(found.annotation), "", code(found.default or "required"), found.meaning]
         for found in injected_parameters(op)
     ]
-    yield table(["name", "is", "dtype or type", "shape", "default", "effects or meaning"], rows)
+    headings = ["name", "is", "dtype or type", "shape", "default", "effects or meaning"]
+    yield table(headings, rows, name="signature")
     yield "Accepted are calls that satisfy all of this; others raise before a kernel runs."
     yield "\n".join(f"- {line}" for line in _accepted(entry))
-    yield from (in_code(paragraph, names_of(signature)) for paragraph in paragraphs(op)[1:])
+    names = [*names_of(signature), *(found.name for found in injected_parameters(op))]
+    yield from (in_code(paragraph, names) for paragraph in paragraphs(op)[1:])
 
 
 def names_of(signature: Signature) -> list[str]:

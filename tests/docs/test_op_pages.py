@@ -140,6 +140,15 @@ def test_every_workload_has_its_cost(page: Page) -> None:
     assert f"{row}  - x float32 [1, 4096], weight float32 [4096]\n" in workloads
 
 
+def test_small_numbers_are_written_out() -> None:
+    """A bound far below a microsecond has no exponent, and nothing is 0."""
+    assert "- qwen3-235b-1-bfloat16\n  - memory, 0.0000762 µs\n" in text_of(
+        page_of("FusedTopKFwdOp", Path("nowhere")), "Workloads"
+    )
+    workloads = text_of(page_of("MoEPermuteAlignFwdOp", Path("nowhere")), "Workloads")
+    assert "- kimi-k2-1\n  - memory, 0.00586 µs\n  - 0\n" in workloads
+
+
 def test_a_product_of_large_matrices_is_bound_by_arithmetic() -> None:
     """The bound is that of the slower of memory and arithmetic."""
     workloads = text_of(page_of("GemmFwdOp", Path("nowhere")), "Workloads")
