@@ -46,4 +46,4 @@ html_show_copyright = False
 html_copy_source = False
 html_theme_options = {"navigation_with_keys": True}
 pygments_style = "a11y-light"
-pygments_dark_style = "native"
+pygments_dark_style = "a11y-dark"

@@ -145,7 +145,7 @@ class Rules:
             case Not(Call("present", (Name(name),))):
                 return Clause(code(name), "is", "left out")
             case Call("valid_axes", (axes, Call("len", (shape,)))):
-                rest = f"in {self._noun(shape)}, counted from the front or the back"
+                rest = f"in {self._noun(shape)}, counted from the front or the back (0 or -1 where it has none)"
                 return Clause(f"each axis that {self._noun(axes)} names", "is", rest)
             case Call("unique_axes", (axes, *_)):
                 return Clause(self._noun(axes), "names", "no axis twice")
@@ -229,7 +229,7 @@ def is_plain(tree: Expression) -> bool:
     """Whether an expression adds nothing to its words: a comparison of names and numbers."""
     match tree:
         case Comparison(first, _, rest):
-            return all(isinstance(part, Name | Literal | Negative | Binary) for part in (first, *rest))
+            return all(isinstance(part, Name | Literal | Negative | Binary | Attribute) for part in (first, *rest))
     return not isinstance(tree, Logical | Call)
 
 

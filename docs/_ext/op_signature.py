@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from op_class import paragraphs
@@ -11,7 +12,7 @@ from tables import code, in_words, table
 from tileops.manifest.showing import injected_parameters
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from tileops.manifest.kinds import Kind
     from tileops.manifest.model import Constructor, Formula, OpEntry, Parameter, Signature, TensorType
@@ -41,10 +42,32 @@ def signature_of(entry: OpEntry, op: type[Op]) -> Iterator[str]:
         [code(found.name), "parameter", code(found.annotation), "", code(found.default or "required"), found.meaning]
         for found in injected_parameters(op)
     ]
-    yield table(["name", "is", "dtype or type", "shape", "default", "effects or meaning"], rows)
+    headings = ["name", "is", "dtype or type", "shape", "default", "effects or meaning"]
+    yield table(headings, rows, name="signature")
     yield "Accepted are calls that satisfy all of this; others raise before a kernel runs."
     yield "\n".join(f"- {line}" for line in _accepted(entry))
-    yield from paragraphs(op)[1:]
+    names = [*names_of(signature), *(found.name for found in injected_parameters(op))]
+    yield from (in_code(paragraph, names) for paragraph in paragraphs(op)[1:])
+
+
+def names_of(signature: Signature) -> list[str]:
+    """Return the names that a caller reads and writes: parameters, inputs and outputs."""
+    parameters = [parameter.name for parameter in signature.parameters]
+    return [*parameters, *(tensor.name for tensor in (*signature.inputs, *signature.outputs))]
+
+
+def in_code(text: str, names: Sequence[str]) -> str:
+    """Return a docstring's text with its names in code style: those before a colon, those with an underscore, None."""
+    name = "|".join(re.escape(one) for one in names)
+    listed = re.compile(rf"(?<![\w.])(?:{name})(?:, (?:{name}))*(?=:)")
+    alone = re.compile(r"(?<![\w.])(?:" + "|".join([*(one for one in names if "_" in one), "None"]) + r")(?!\w)")
+    parts = re.split(r"(`[^`]*`)", text)
+    for place in range(0, len(parts), 2):
+        parts[place] = listed.sub(lambda found: ", ".join(map(code, found[0].split(", "))), parts[place])
+    parts = re.split(r"(`[^`]*`)", "".join(parts))
+    for place in range(0, len(parts), 2):
+        parts[place] = alone.sub(lambda found: code(found[0]), parts[place])
+    return "".join(parts)
 
 
 def _default(parameter: Parameter) -> str:

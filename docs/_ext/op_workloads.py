@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -141,7 +142,9 @@ def _bar(share: float) -> str:
 
 def _rounded(number: float) -> str:
     """Return three significant digits, without an exponent."""
-    return f"{number:,.0f}" if number >= 100 else f"{number:#.3g}"
+    if number == 0:
+        return "0"
+    return f"{number:,.{max(0, 2 - math.floor(math.log10(number)))}f}"
 
 
 def _sizes(case: WorkloadCase) -> str:

@@ -10,6 +10,7 @@ import op_sections
 import pytest
 from op_results import runs_of
 from op_sections import Page, index_of, page_of
+from op_signature import in_code
 
 from tests.docs.pages import ROOT
 from tileops.manifest import registry
@@ -116,6 +117,14 @@ def test_the_signature_lists_what_a_composite_may_be_given() -> None:
         assert "* - `num_experts`\n" in signature
 
 
+def test_names_in_a_docstring_are_in_code_style() -> None:
+    """Names before a colon, those with an underscore and None are code; words that are names as well are not."""
+    text = "weight, bias: `[C]` in x's dtype, or None for ones. use_stats: as `use_stats`; input: any."
+    shown = "`weight`, `bias`: `[C]` in x's dtype, or `None` for ones. `use_stats`: as `use_stats`; `input`: any."
+    assert in_code(text, ["x", "weight", "bias", "use_stats", "input"]) == shown
+    assert in_code("The input_size of an input.", ["input"]) == "The input_size of an input."
+
+
 def test_every_kernel_type_is_listed(page: Page) -> None:
     """Each kernel type has a row with its key and its device."""
     listed = text_of(page, "Kernel types")
@@ -129,6 +138,15 @@ def test_every_workload_has_its_cost(page: Page) -> None:
     assert [case.id for case in registry.cases("RMSNormFwdOp") if f"* - {case.id}\n" not in workloads] == []
     row = "* - llama-8b-decode-float32\n  - memory, 0.0117 µs\n  - 0.0164\n  - 0.0492\n  - 0.33\n"
     assert f"{row}  - x float32 [1, 4096], weight float32 [4096]\n" in workloads
+
+
+def test_small_numbers_are_written_out() -> None:
+    """A bound far below a microsecond has no exponent, and nothing is 0."""
+    assert "- qwen3-235b-1-bfloat16\n  - memory, 0.0000762 µs\n" in text_of(
+        page_of("FusedTopKFwdOp", Path("nowhere")), "Workloads"
+    )
+    workloads = text_of(page_of("MoEPermuteAlignFwdOp", Path("nowhere")), "Workloads")
+    assert "- kimi-k2-1\n  - memory, 0.00586 µs\n  - 0\n" in workloads
 
 
 def test_a_product_of_large_matrices_is_bound_by_arithmetic() -> None:

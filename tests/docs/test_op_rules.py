@@ -59,7 +59,10 @@ IMPLEMENTED = [
         ("flag or present(b)", "Where `flag` is `False`, `b` is passed."),
         ("not present(part) or part.value >= 1", "Where `part` is passed, `part` is at least 1."),
         ("(n == 1) == (m == 1)", "`n` is 1 exactly where `m` is 1."),
-        ("valid_axes(n, len(S))", "Each axis that `n` names is in `S`, counted from the front or the back."),
+        (
+            "valid_axes(n, len(S))",
+            "Each axis that `n` names is in `S`, counted from the front or the back (0 or -1 where it has none).",
+        ),
         ("unique_axes(sizes, len(S))", "`sizes` names no axis twice."),
         ("nonempty_axes(n, S)", "Each axis of `S` that `n` names has elements (every axis, where it names none)."),
     ],

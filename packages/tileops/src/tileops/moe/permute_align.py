@@ -16,8 +16,8 @@ from tileops_kernels.moe import PERMUTE_ALIGN, PERMUTE_ALIGN_KERNELS, PermuteAli
 class MoEPermuteAlignFwdOp(Op):
     """Which pair of token and expert each row of a product by blocks takes, and which expert each block is of.
 
-    topk_ids: int32 `[M, K]`, any layout in memory; pair `m * K + k` of an id not in [0, num_experts) has no row: it is
-    an expert that is not here. Returns int32 tensors: sorted_token_ids, `[P]`, the pair of each row, `M * K` in rows
+    topk_ids: int32 `[M, K]`, any layout in memory; pair `m * K + k` of an id not in `[0, num_experts)` has no row: it
+    is an expert that is not here. Returns int32 tensors: sorted_token_ids, `[P]`, the pair of each row, `M * K` in rows
     that are no pair's; expert_ids, `[ceil(P / block_size)]`, the expert of each block, -1 in blocks that are no
     expert's; num_tokens_post_pad, `[1]`, the rows of experts, padding included. P is
     `M * K + (num_experts + 1) * (block_size - 1)`, enough for any ids.

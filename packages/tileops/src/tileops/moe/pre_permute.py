@@ -19,11 +19,11 @@ class MoEPrePermuteFwdOp(Op):
     """`expert_input[inverse_indices[m * K + k]] = hidden_states[m]` for each token m and each k, grouped by expert.
 
     hidden_states: `[M, H]`, float16, bfloat16 or float32; local_expert_ids: int32 `[M, K]`; any layout in memory. A
-    pair (m, k) whose id is not in [0, num_local_experts) has no row: it is an expert that is not here.
+    pair `(m, k)` whose id is not in `[0, num_local_experts)` has no row: it is an expert that is not here.
 
     Returns expert_input, `[P, H]` in hidden_states' dtype, layout_metadata and inverse_indices, int32 `[M * K]`, -1 for
     a pair without a row. P is `M * K`, for an aligned layout with room for all padding. Experts stand in order, each
-    beginning at a multiple of the layout's alignment; rows of one expert are in order of m * K + k. Rows that are no
+    beginning at a multiple of the layout's alignment; rows of one expert are in order of `m * K + k`. Rows that are no
     pair's are undefined.
 
     layout_metadata is what `MoEGroupedGemmFwdOp` takes. "physical_psum": `[num_local_experts]`, the row after each

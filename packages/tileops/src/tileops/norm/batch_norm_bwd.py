@@ -21,8 +21,9 @@ class BatchNormBwdOp(Op):
     the reciprocal rstd of its standard deviation, eps included: `[C]` float32. Returns grad_x, a new contiguous tensor
     of x's shape and dtype, and grad_weight and grad_bias, `[C]` float32. No input is written.
 
-    Over the `n` elements of a channel, grad_bias is the sum of grad_out, grad_weight that of grad_out * (x - mean) *
-    rstd, and grad_x is `(grad_out - grad_bias / n - (x - mean) * rstd * grad_weight / n) * rstd * weight`, whatever
+    Over the `n` elements of a channel, grad_bias is the sum of grad_out, grad_weight that of
+    `grad_out * (x - mean) * rstd`, and grad_x is
+    `(grad_out - grad_bias / n - (x - mean) * rstd * grad_weight / n) * rstd * weight`, whatever
     mean and rstd are: computed in float32 and rounded once. A batch without elements gives grad_weight and grad_bias of
     zeros. NaN, or an infinity, reaches its channel alone.
 

@@ -23,8 +23,9 @@ class MaxPool2dFwdOp(Op):
     dtype, with torch's output extents. Padding counts as -inf, and so does a window that holds no element; a window
     with NaN gives NaN.
 
-    kernel_size, stride (None: kernel_size), padding (at most half the kernel) and dilation: an integer for both axes or
-    (height, width). ceil_mode: whether a last window that is not whole counts, if it begins before the right padding.
+    kernel_size, stride, padding, dilation: an integer for both axes or (height, width); a stride of None is the
+    kernel_size, and padding is at most half the kernel. ceil_mode: whether a last window that is not whole counts, if
+    it begins before the right padding.
 
     Raises ParameterError or ParameterTypeError at construction, and ShapeError, DTypeError, RuleError or
     ArgumentError on a call, before any kernel runs.
