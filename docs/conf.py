@@ -25,7 +25,8 @@ release = metadata.version("tileops")
 extensions = ["myst_parser", "op_pages", "op_links", "drawings", "languages", "chinese_search", "site_links"]
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
-exclude_patterns = ["_ext", "_static", "data", "drawings", "locales", "examples"]
+templates_path = ["_templates"]
+exclude_patterns = ["_ext", "_templates", "_static", "data", "drawings", "locales", "examples"]
 nitpicky = True
 
 locale_dirs = ["locales"]

@@ -158,6 +158,8 @@ def _kind_in_words(name: str, kind: Kind, entry: OpEntry) -> str:
         inputs = [f"`{tensor.name}`" for tensor in entry.signature.inputs if tensor.dtype.text == name]
         shared = f", the same for {in_words(inputs, 'and')}" if len(inputs) > 1 else ""
         return f"{in_words(list(values), 'or')}{shared}."
+    if str(kind) == "Seq[int]":
+        return "whole numbers that workloads state, from which the contents of their tensors follow."
     return "any number of axes of any length, none included." if str(kind) == "Shape" else f"{kind}."
 
 

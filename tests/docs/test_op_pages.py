@@ -105,6 +105,8 @@ def test_the_signature_types_every_name(page: Page) -> None:
     shared = text_of(page_of("FusedAddRMSNormFwdOp", Path("nowhere")), "Signature")
     assert "- `T`: float16, bfloat16 or float32, the same for `x` and `residual`." in shared
     assert "- `weight` may be left out, which is the same as passing `None`." in signature
+    positions = text_of(page_of("RoPENeoxPositionIdsFwdOp", Path("nowhere")), "Signature")
+    assert "- `L`: whole numbers that workloads state, from which the contents of their tensors follow." in positions
 
 
 def test_the_signature_lists_what_a_composite_may_be_given() -> None:
@@ -142,9 +144,8 @@ def test_every_workload_has_its_cost(page: Page) -> None:
 
 def test_small_numbers_are_written_out() -> None:
     """A bound far below a microsecond has no exponent, and nothing is 0."""
-    assert "- qwen3-235b-1-bfloat16\n  - memory, 0.0000762 µs\n" in text_of(
-        page_of("FusedTopKFwdOp", Path("nowhere")), "Workloads"
-    )
+    workloads = text_of(page_of("FusedTopKFwdOp", Path("nowhere")), "Workloads")
+    assert "- qwen3-235b-1-bfloat16\n  - memory, 0.0000762 µs\n" in workloads
     workloads = text_of(page_of("MoEPermuteAlignFwdOp", Path("nowhere")), "Workloads")
     assert "- kimi-k2-1\n  - memory, 0.00586 µs\n  - 0\n" in workloads
 

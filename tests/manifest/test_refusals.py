@@ -247,10 +247,7 @@ REFUSED: list[tuple[Callable[[], object], type[SignatureError], str]] = [
     (
         lambda: construct("MoEGroupedGemmFwdOp", layout=ContiguousLayout(alignment=4)),
         ParameterError,
-        (
-            "MoEGroupedGemmFwdOp: layout: expected alignment to be 1 for packing='tight', received 4; "
-            "pass 1 as alignment"
-        ),
+        "MoEGroupedGemmFwdOp: layout: expected alignment to be 1 for packing='tight', received 4; pass 1 as alignment",
     ),
     (
         lambda: call("BatchNormFwdOp", half(4, 3, 5)),

@@ -215,13 +215,13 @@ class RoPENeoxPositionIdsFwdOp(Op):
     """Pair k of token i turns by the angle `position_ids[i] * base ** (-2k / rotary_dim)`.
 
     x: `[N, H, D]`; float16, bfloat16 or float32. position_ids: `[N]`, int32 or int64. Both in any layout in memory.
-    Elements k and k + rotary_dim / 2 are a pair; elements from rotary_dim on are copied bit by bit. Returns a new
+    Elements `k` and `k + rotary_dim / 2` are a pair; elements from rotary_dim on are copied bit by bit. Returns a new
     contiguous tensor of x's shape and dtype. Angles are formed in fixed point from integer positions, so that the last
     position is as exact as the first; cosines, sines and the rotation are formed in float32, and the result is rounded
     once.
 
-    max_position: positions are to be from 0 to below it; at most 2 ** 31. Their contents are the caller's duty, since a
-    check would wait for the device: a position outside turns its token by that position's own angle, and nothing is
+    max_position: positions are to be from 0 to below it; at most `2 ** 31`. Their contents are the caller's duty, since
+    a check would wait for the device: a position outside turns its token by that position's own angle, and nothing is
     read or written by it. base: of the angles. rotary_dim: an even number up to D; None means D.
 
     Raises ParameterError or ParameterTypeError at construction, and ShapeError, DTypeError, DeviceError, RuleError or
