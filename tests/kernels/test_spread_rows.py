@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tileops_kernels.build import cuda
+from tileops_kernels.build.program import Program
 from tileops_kernels.devices import DeviceFacts
 from tileops_kernels.norm import LayerNormCall
 from tileops_kernels.norm.layer_norm import LayerNormOnChipKernel
@@ -49,9 +50,9 @@ def test_few_rows_are_two_for_each_multiprocessor(rows: int, monkeypatch: pytest
     kernel = kernel_for(4096)
     loaded: list[str] = []
 
-    def load(program: cuda.Program, **_: object) -> str:
+    def load(program: Program, **_: object) -> str:
         loaded.append(program.builder)
-        return program.builder
+        return loaded[-1]
 
     monkeypatch.setattr(cuda, "load", load)
     chosen = kernel.load_for((True, True), rows)
