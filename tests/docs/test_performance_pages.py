@@ -43,7 +43,7 @@ def results_of(row: Mapping[str, str]) -> list[Mapping[str, Any]]:
         found
         for content in RESULTS
         for found in content.get("results", ())
-        if found["op"] in names and found["case"] == case
+        if found["op"] in names and found.get("case") == case
     ]
 
 
