@@ -118,6 +118,14 @@ class LengthLeftOut(RMSNormShortRowsKernel):
     forward = right
 
 
+class EpsLeftOut(RMSNormShortRowsKernel):
+    """Its entries hold what is added to the mean square, which its identity does not."""
+
+    @classmethod
+    def entry_for(cls, call: LayerNormCall) -> tuple[Hashable, Callable[[], Kernel[LayerNormCall]]]:
+        return (call.n, call.dtype), partial(cls, call)
+
+
 class DtypeLeftOut(RMSNormShortRowsKernel):
     """Its entries round to the dtype that they were built for, and its identity leaves the dtype out."""
 
@@ -187,6 +195,11 @@ def few_cases(op: str = "RMSNormFwdOp") -> tuple[Case, ...]:
 def cases_of_two_dtypes() -> tuple[Case, ...]:
     """Rows of one length in two dtypes, and shorter ones."""
     return labelled("RMSNormFwdOp", "odd-rows-float16", "qk-norm-float16", "qk-norm-bfloat16")
+
+
+def cases_of_two_eps() -> tuple[Case, ...]:
+    """Rows of one length and dtype, to which a little is added and much."""
+    return labelled("RMSNormFwdOp", "no-batch-axis-float16", "large-eps-float16")
 
 
 def labelled(op: str, *labels: str) -> tuple[Case, ...]:

@@ -14,7 +14,7 @@ from tileops_testing.conformance import check_kernel_type
 from tileops_testing.errors import CheckFailedError
 
 from . import kernels
-from .kernels import cases_of_two_dtypes, few_cases
+from .kernels import cases_of_two_dtypes, cases_of_two_eps, few_cases
 
 
 def check(kernel_type: KernelType, key: str = "acme", cases: Sequence[Case] = ()) -> list[str]:
@@ -103,6 +103,16 @@ def test_an_identity_that_leaves_something_out_is_caught(kernel_type: KernelType
 
     assert "kernel type acme of RMSNormFwdOp on cpu: 1 of 5 findings failed" in str(caught.value)
     assert reason in str(caught.value)
+
+
+def test_an_identity_without_a_parameter_is_caught() -> None:
+    """The kit's own shapes have rows that differ in nothing else."""
+    with pytest.raises(CheckFailedError) as caught:
+        check(kernels.EpsLeftOut, cases=cases_of_two_eps())
+
+    assert "large-eps-float16 by the entry of no-batch-axis-float16: entry_for: expected another identity" in str(
+        caught.value
+    )
 
 
 def test_a_kernel_type_that_serves_no_case_is_caught() -> None:

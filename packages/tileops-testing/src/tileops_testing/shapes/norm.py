@@ -15,16 +15,19 @@ def _row(
     batch: Sequence[int],
     *dtypes: str,
     some: tuple[str, ...] = ("weight",),
+    **parameters: float,
 ) -> WorkloadRow:
     return WorkloadRow(
         label=label,
         some=some,
         dtype_cases=tuple({"T": dtype} for dtype in dtypes),
-        values={"normalized_shape": tuple(normalized_shape), "B": tuple(batch)},
+        values={**parameters, "normalized_shape": tuple(normalized_shape), "B": tuple(batch)},
     )
 
 
-def _maps(label: str, shape: Sequence[int], *dtypes: str, some: tuple[str, ...] = (), **parameters: int) -> WorkloadRow:
+def _maps(
+    label: str, shape: Sequence[int], *dtypes: str, some: tuple[str, ...] = (), **parameters: float
+) -> WorkloadRow:
     batch, channels, *length = shape
     return WorkloadRow(
         label=label,
@@ -34,12 +37,12 @@ def _maps(label: str, shape: Sequence[int], *dtypes: str, some: tuple[str, ...] 
     )
 
 
-def _tokens(label: str, extent: int, batch: Sequence[int], *dtypes: str) -> WorkloadRow:
+def _tokens(label: str, extent: int, batch: Sequence[int], *dtypes: str, **parameters: float) -> WorkloadRow:
     return WorkloadRow(
         label=label,
         some=(),
         dtype_cases=tuple({"T": dtype} for dtype in dtypes),
-        values={"N": extent, "B": tuple(batch)},
+        values={**parameters, "N": extent, "B": tuple(batch)},
     )
 
 
@@ -65,6 +68,7 @@ _LAST_AXIS = (
     _tokens("one-row", 300, [1], "bfloat16", "float32"),
     _tokens("below-a-tile", 4095, [33], "float16", "float32"),
     _tokens("no-batch-axis", 128, [], "float16"),
+    _tokens("large-eps", 128, [5], "float16", eps=0.25),
     _tokens("three-batch-axes", 64, [2, 3, 5], "bfloat16"),
     _tokens("long-rows", 40000, [3], "float16"),
     _tokens("no-rows", 4096, [0], "float16"),
@@ -92,6 +96,8 @@ ROWS: Mapping[str, Sequence[WorkloadRow]] = {
         _maps("columns-eval", [33, 300], "float32", "bfloat16", training=False, some=(*_STATISTICS, "bias")),
         _maps("odd-planes-train", [3, 5, 7, 7], "float32", "bfloat16", training=True, some=("weight",)),
         _maps("odd-planes-eval", [3, 5, 7, 7], "float16", training=False, some=(*_STATISTICS, "weight")),
+        _maps("large-eps-train", [3, 5, 7, 7], "float32", training=True, some=_STATISTICS, eps=0.25, momentum=0.5),
+        _maps("large-eps-eval", [3, 5, 7, 7], "float16", training=False, some=_STATISTICS, eps=0.25),
         _maps("one-entry", [1, 2, 1025], "float16", training=True, some=(*_STATISTICS, *_AFFINE)),
         _maps("one-value-eval", [1, 3, 1, 1], "float32", training=False, some=_STATISTICS),
         _maps("volumes", [2, 3, 4, 5, 6], "bfloat16", training=True, some=("bias",)),
@@ -103,6 +109,7 @@ ROWS: Mapping[str, Sequence[WorkloadRow]] = {
     "GroupNormFwdOp": _weighted(
         _maps("one-group", [3, 6, 7, 7], "float32", "float16", num_groups=1, some=_AFFINE),
         _maps("channels-alone", [33, 12], "float32", "bfloat16", num_groups=3, some=_AFFINE),
+        _maps("large-eps", [33, 12], "float32", num_groups=3, eps=0.25),
         _maps("group-per-channel", [2, 5, 33], "float16", num_groups=5, some=("weight",)),
         _maps("one-entry", [1, 4, 1025], "bfloat16", num_groups=2, some=("bias",)),
         _maps("volumes", [2, 4, 3, 5, 7], "float32", num_groups=2, some=_AFFINE),
@@ -113,6 +120,7 @@ ROWS: Mapping[str, Sequence[WorkloadRow]] = {
     "InstanceNormFwdOp": _weighted(
         _maps("odd-maps", [3, 5, 7, 7], "float32", "bfloat16", some=("weight",)),
         _maps("odd-maps-moving", [3, 5, 7, 7], "float16", some=(*_STATISTICS, "bias")),
+        _maps("large-eps-moving", [3, 5, 7, 7], "float16", some=_STATISTICS, eps=0.25, momentum=0.5),
         _maps("one-value-running", [2, 3, 1], "float32", use_input_stats=False, some=_STATISTICS),
         _maps("one-entry", [1, 2, 1025], "float16", some=(*_STATISTICS, *_AFFINE)),
         _maps("volumes", [2, 3, 4, 5, 6], "bfloat16", some=("bias",)),
@@ -124,6 +132,7 @@ ROWS: Mapping[str, Sequence[WorkloadRow]] = {
         _row("below-a-tile", [4095], [33], "float16", "float32", some=_AFFINE),
         _row("two-axes", [16, 24], [2, 3], "bfloat16", some=("bias",)),
         _row("no-batch-axis", [128], [], "float16"),
+        _row("large-eps", [128], [5], "float16", eps=0.25),
         _row("no-rows", [4096], [0], "float16", some=_AFFINE),
     ),
     "RMSNormFwdOp": _weighted(
@@ -132,6 +141,7 @@ ROWS: Mapping[str, Sequence[WorkloadRow]] = {
         _row("below-a-tile", [4095], [33], "float16", "float32"),
         _row("two-axes", [16, 24], [2, 3], "bfloat16"),
         _row("no-batch-axis", [128], [], "float16"),
+        _row("large-eps", [128], [5], "float16", eps=0.25),
         _row("no-rows", [4096], [0], "float16"),
     ),
 }
