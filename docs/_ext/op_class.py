@@ -33,7 +33,7 @@ def meaning_of(entry: OpEntry) -> str:
 
 
 def dtypes_of(entry: OpEntry) -> list[str]:
-    """Return the dtypes that an op accepts for its inputs or, without inputs, makes."""
+    """Return the dtypes that an op accepts for its inputs, also where it is one alone, or makes without inputs."""
     found: dict[str, None] = {}
     for kind in entry.signature.forall.values():
         found |= dict.fromkeys(getattr(kind, "values", ()))
@@ -41,7 +41,7 @@ def dtypes_of(entry: OpEntry) -> list[str]:
         for parameter in entry.signature.parameters:
             made = any(tensor.dtype.text == parameter.name for tensor in entry.signature.outputs)
             found |= dict.fromkeys(str(parameter.kind).split(" | ") if made else ())
-    return list(found)
+    return list(found or dict.fromkeys(tensor.dtype.text for tensor in entry.signature.inputs))
 
 
 def devices_of(entry: OpEntry) -> list[str]:

@@ -25,16 +25,18 @@ def pages_of_ops() -> dict[str, str]:
 
 
 def named(document: nodes.document, page: str, pages: Mapping[str, str]) -> Iterator[tuple[nodes.literal, str]]:
-    """Yield the code that names an op of another page, with that page: every one in a table, the first in a section."""
+    """Yield the code that names an op of another page, and that page: all in tables, the first in a section's prose."""
     seen: set[tuple[int, str]] = set()
     for literal in document.findall(nodes.literal):
         target = pages.get(literal.astext())
         if target is None or target == page or _within(literal, *UNLINKED):
             continue
         place = (id(_within(literal, nodes.section)), target)
-        if place not in seen or _within(literal, nodes.table):
+        tabled = _within(literal, nodes.table)
+        if tabled or place not in seen:
             yield literal, target
-        seen.add(place)
+        if not tabled:
+            seen.add(place)
 
 
 def _within(node: nodes.Node, *kinds: type[nodes.Element]) -> nodes.Node | None:

@@ -33,6 +33,12 @@ def test_every_name_in_a_table_is_linked() -> None:
     assert linked(code("SumFwdOp"), table) == [PAGES["SumFwdOp"]] * 3
 
 
+def test_a_name_in_a_table_leaves_that_in_prose_linked() -> None:
+    """A table may stand far above the sentence that speaks of the op."""
+    table = nodes.table("", nodes.tgroup("", nodes.tbody("", nodes.row("", nodes.entry("", code("SumFwdOp"))))))
+    assert linked(table, code("SumFwdOp"), code("SumFwdOp")) == [PAGES["SumFwdOp"]] * 2
+
+
 def test_headings_links_and_an_op_s_own_page_stay_as_they_are() -> None:
     """A link within a link is none, and an op's page does not link to itself."""
     link = nodes.paragraph("", "", nodes.reference("", "", nodes.literal("", "SumFwdOp")))

@@ -275,6 +275,12 @@ def test_a_family_s_index_lists_its_ops() -> None:
     assert "  - float16, bfloat16, float32\n  - cpu, cuda\n  - no results yet\n" in index
 
 
+def test_the_index_names_the_one_dtype_of_an_op_without_a_choice() -> None:
+    """An op whose inputs have a dtype that is fixed shows it, so that no cell is empty."""
+    ops = index_of(["moe"], Path("nowhere")).partition("* - [MoEPermuteAlignFwdOp]")[2]
+    assert "  - int32\n  - cpu, cuda\n" in ops.partition("* - [")[0]
+
+
 def test_the_filters_read_columns_that_the_index_has() -> None:
     """The script above the table names its columns by their headings."""
     script = (ROOT / "docs" / "_static" / "ops.js").read_text()
