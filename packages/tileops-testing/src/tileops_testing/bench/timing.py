@@ -12,6 +12,7 @@ import torch
 from torch.autograd import DeviceType  # type: ignore[attr-defined]
 from torch.profiler import ProfilerActivity, profile
 
+from tileops_testing.bench.flush import CacheFlush
 from tileops_testing.errors import KitError
 
 __all__ = [
@@ -116,7 +117,7 @@ def seconds_per_call(ran: Sequence[DeviceActivity], flush_names: frozenset[str])
 
 
 class DeviceTimer:
-    """Times what functions run on a CUDA device, by CUPTI, the L2 cache flushed before each call.
+    """Times what functions run on a CUDA device, by CUPTI, after `CacheFlush` before each call.
 
     The median over calls stands for a function. What the flush itself runs is left out by the names of its kernels.
     """
@@ -124,8 +125,7 @@ class DeviceTimer:
     def __init__(self, device: torch.device, *, calls: int = 20, warm_calls: int = 3) -> None:
         self._device = device
         self._calls, self._warm_calls = calls, warm_calls
-        flushed = 4 * torch.cuda.get_device_properties(device).L2_cache_size
-        self._flushed = torch.empty(flushed, dtype=torch.uint8, device=device)
+        self._flush = CacheFlush(device)
         self._trace(self._flush, 1)
         self._flush_names = frozenset(activity.name for activity in self._trace(self._flush, 3))
         if not self._flush_names:
@@ -140,9 +140,6 @@ class DeviceTimer:
         for name in palindrome(list(functions)):
             taken[name] += self._samples(name, functions[name])
         return {name: Timing(statistics.median(samples), tuple(samples)) for name, samples in taken.items()}
-
-    def _flush(self) -> None:
-        self._flushed.zero_()
 
     def _samples(self, name: str, function: Function) -> list[float]:
         def flush_and_call() -> None:
