@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tileops_kernels.build.program import Program
+from tileops_kernels.devices import made_current
 from tileops_kernels.kernel import KernelType
 from tileops_kernels.norm.channel_interfaces import (
     BatchNormInferCall,
@@ -121,7 +122,7 @@ class BatchNormInferKernel(
         batch, channels, vectors, _ = planes.shape
         variant = "large" if is_large((batch, channels, vectors), y.nbytes) else "cached"
         affine = parameters(channels, self.call.weight_dtype, weight, bias, running_mean)
-        with torch.cuda.device(x.device):
+        with made_current(x.device):
             self.load(variant)(
                 planes,
                 *(tensor.as_strided((channels,), (1,)) for tensor in (running_mean, running_var)),

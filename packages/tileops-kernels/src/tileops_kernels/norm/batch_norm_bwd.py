@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tileops_kernels.build.program import Program
+from tileops_kernels.devices import made_current
 from tileops_kernels.kernel import KernelType
 from tileops_kernels.norm.channel_interfaces import BatchNormBwdCall, BatchNormBwdInterface
 from tileops_kernels.norm.planes import (
@@ -77,7 +78,7 @@ class BatchNormBwdKernel(CUDAPlanes[BatchNormBwdCall], BatchNormBwdInterface):
         variant, splits = self.variant((batch, channels, vectors), grad_x.nbytes)
         if splits:
             given.append(torch.empty(splits, channels, 2, dtype=torch.float32, device=x.device))
-        with torch.cuda.device(x.device):
+        with made_current(x.device):
             self.load(variant)(
                 self.planes(grad_out),
                 planes,

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tileops_kernels.build.program import Program, Scalar
+from tileops_kernels.devices import made_current
 from tileops_kernels.norm.channel_interfaces import BatchNormInferCall, BatchNormTrainCall
 from tileops_kernels.norm.planes import CPUPlanes, CUDAPlanes, Planes, plane_sizes
 from tileops_kernels.norm.rows import DTYPES, dtype_refusal
@@ -133,7 +134,7 @@ class OwnStatistics(AffinePlanes[TrainCallT], CUDAPlanes[TrainCallT]):
         affine = parameters(count, self.call.weight_dtype, weight, bias, means)
         running = [means if tensor is None else tensor for tensor in (running_mean, running_var)]
         between = (workspace[2:].view(splits, channels, 3), means, scales) if splits else ()
-        with torch.cuda.device(x.device):
+        with made_current(x.device):
             self.load(variant)(
                 planes,
                 *affine,

@@ -158,10 +158,7 @@ class CUDAPlanes(Planes[PlanesCallT]):
         Those of all batch entries may be channels `apart`, of one entry.
         """
         batch, channels = (1, x.shape[0] * x.shape[1]) if apart else x.shape[:2]
-        vector = self.settings.vector
-        vectors = x.numel() // (batch * channels * vector)
-        step = vectors * vector
-        return aligned(x).as_strided((batch, channels, vectors, vector), (channels * step, step, vector, 1))
+        return as_planes(aligned(x), batch, channels, self.settings.vector)
 
     def variants(self) -> Mapping[str, Program]:
         """The programs by the names that `load` takes: those of their builders."""
@@ -198,6 +195,12 @@ class CPUPlanes(Planes[PlanesCallT]):
     def _run(self) -> CPUFunction:
         """The program, built by the first call that needs it."""
         return cpu.load_for(self, self.programs()[0])
+
+
+def as_planes(x: Tensor, batch: int, channels: int, vector: int) -> Tensor:
+    """A contiguous tensor with elements as (batch, channels, vectors, vector), with plain strides."""
+    step = x.numel() // (batch * channels)
+    return x.as_strided((batch, channels, step // vector, vector), (channels * step, step, vector, 1))
 
 
 def plane_sizes(x: Tensor) -> tuple[int, int, int, int]:
