@@ -71,17 +71,6 @@ class BatchNormTrainKernel(OwnStatistics[BatchNormTrainCall], BatchNormTrainFwdI
         identity = call.device, plane_settings(call.length, call.dtype), call.dtype, call.weight_dtype
         return (*identity, call.eps, call.momentum), partial(cls, call)
 
-    def forward(
-        self,
-        x: Tensor,
-        running_mean: Tensor | None,
-        running_var: Tensor | None,
-        weight: Tensor | None,
-        bias: Tensor | None,
-    ) -> Tensor:
-        """See `BatchNormTrainFwdInterface.forward`."""
-        return self.normalize(x, running_mean, running_var, weight, bias)
-
 
 class BatchNormInferKernel(
     AffinePlanes[BatchNormInferCall], CUDAPlanes[BatchNormInferCall], BatchNormInferFwdInterface
@@ -100,10 +89,6 @@ class BatchNormInferKernel(
             "cached": self.affine_program(CUDA_PROGRAMS, "batch_norm_inference", large=False, **self.sizes()),
             "large": self.affine_program(CUDA_PROGRAMS, "batch_norm_inference", large=True, **self.sizes()),
         }
-
-    def programs(self) -> Sequence[Program]:
-        """The programs of every variant."""
-        return tuple(self.variants().values())
 
     @classmethod
     def entry_for(cls, call: BatchNormInferCall) -> tuple[Hashable, Callable[[], BatchNormInferKernel]]:
@@ -147,17 +132,6 @@ class BatchNormTrainCPUKernel(OwnStatisticsCPU[BatchNormTrainCall], BatchNormTra
     def entry_for(cls, call: BatchNormTrainCall) -> tuple[Hashable, Callable[[], BatchNormTrainCPUKernel]]:
         """One entry for planes of one element and one for all longer ones."""
         return (call.length == 1, call.dtype, call.weight_dtype, call.eps, call.momentum), partial(cls, call)
-
-    def forward(
-        self,
-        x: Tensor,
-        running_mean: Tensor | None,
-        running_var: Tensor | None,
-        weight: Tensor | None,
-        bias: Tensor | None,
-    ) -> Tensor:
-        """See `BatchNormTrainFwdInterface.forward`."""
-        return self.normalize(x, running_mean, running_var, weight, bias)
 
 
 class BatchNormInferCPUKernel(

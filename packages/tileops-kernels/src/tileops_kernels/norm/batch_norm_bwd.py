@@ -39,10 +39,6 @@ class BatchNormBwdKernel(CUDAPlanes[BatchNormBwdCall], BatchNormBwdInterface):
 
     general: ClassVar[bool] = True
 
-    def programs(self) -> Sequence[Program]:
-        """The programs of every variant."""
-        return tuple(self.variants().values())
-
     def variants(self) -> Mapping[str, Program]:
         """The programs for `whole` channels, which a block suffices for, and those whose blocks share channels."""
         vector = self.settings.vector

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import ClassVar, TypeVar
 
 import torch
@@ -99,10 +99,6 @@ class OwnStatistics(AffinePlanes[TrainCallT], CUDAPlanes[TrainCallT]):
             "large": self.affine_program(CUDA_PROGRAMS, "batch_norm_training", large=True, **shared),
         }
 
-    def programs(self) -> Sequence[Program]:
-        """The programs of every variant."""
-        return tuple(self.variants().values())
-
     def variant(self, shape: tuple[int, int, int], size: int) -> tuple[str, int]:
         """The variant for (batch, channels, vectors) of `size` bytes, and in how many blocks it splits a channel."""
         if (whole := self.whole(shape)) is not None:
@@ -111,7 +107,7 @@ class OwnStatistics(AffinePlanes[TrainCallT], CUDAPlanes[TrainCallT]):
         shape = (1, batch * channels, vectors) if self.instances else shape
         return self.shared_variant(shape, size, self.settings.depth)
 
-    def normalize(
+    def forward(
         self,
         x: Tensor,
         running_mean: Tensor | None,
@@ -119,7 +115,7 @@ class OwnStatistics(AffinePlanes[TrainCallT], CUDAPlanes[TrainCallT]):
         weight: Tensor | None,
         bias: Tensor | None,
     ) -> Tensor:
-        """The normalised activations in a new tensor; the running statistics that are passed are moved."""
+        """See `BatchNormTrainFwdInterface.forward`, or that of InstanceNorm: whichever a kernel type inherits."""
         y = torch.empty_like(x, memory_format=torch.contiguous_format)
         if y.numel() == 0:
             return y
@@ -151,7 +147,7 @@ class OwnStatistics(AffinePlanes[TrainCallT], CUDAPlanes[TrainCallT]):
 class OwnStatisticsCPU(AffinePlanes[TrainCallT], CPUPlanes[TrainCallT]):
     """A norm of channels by their own statistics on a CPU."""
 
-    def normalize(
+    def forward(
         self,
         x: Tensor,
         running_mean: Tensor | None,
@@ -159,7 +155,7 @@ class OwnStatisticsCPU(AffinePlanes[TrainCallT], CPUPlanes[TrainCallT]):
         weight: Tensor | None,
         bias: Tensor | None,
     ) -> Tensor:
-        """The normalised activations in a new tensor; the running statistics that are passed are moved."""
+        """See `BatchNormTrainFwdInterface.forward`, or that of InstanceNorm: whichever a kernel type inherits."""
         y = torch.empty_like(x, memory_format=torch.contiguous_format)
         if y.numel():
             length, *sizes = plane_sizes(x)

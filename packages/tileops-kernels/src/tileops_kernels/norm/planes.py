@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -160,9 +161,14 @@ class CUDAPlanes(Planes[PlanesCallT]):
         batch, channels = (1, x.shape[0] * x.shape[1]) if apart else x.shape[:2]
         return as_planes(aligned(x), batch, channels, self.settings.vector)
 
+    @abstractmethod
     def variants(self) -> Mapping[str, Program]:
-        """The programs by the names that `load` takes: those of their builders."""
-        return {program.builder: program for program in self.programs()}
+        """The programs by the names that `load` takes."""
+        ...
+
+    def programs(self) -> Sequence[Program]:
+        """The programs of every variant."""
+        return tuple(self.variants().values())
 
     def shared_variant(self, shape: tuple[int, int, int], size: int, depth: int) -> tuple[str, int]:
         """The variant whose blocks share channels, for (batch, channels, vectors) of `size` bytes, and their splits.
