@@ -289,3 +289,10 @@ def test_a_norm_with_running_statistics_is_explained_with_half_precision_weights
     stated = [f"{name}={text}@cuda:sm90" for name, text in tensors.items()]
     explained = read_call("InstanceNormFwdOp", [f"use_input_stats={own}", *stated]).explain()
     assert served(explained) == [kernel]
+
+
+def test_an_op_alone_is_required(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without an op the error asks for it, and for no statement: what a call needs depends on the op."""
+    with pytest.raises(SystemExit):
+        main(["explain"])
+    assert capsys.readouterr().err.endswith("error: the following arguments are required: op\n")

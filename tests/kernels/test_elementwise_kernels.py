@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import shutil
-from contextlib import nullcontext
 
 import pytest
 import torch
 from torch import Tensor
 
+from tests.kernels.launches import load_instead
 from tileops_kernels.build import cuda
 from tileops_kernels.build.program import Program
 from tileops_kernels.devices import DeviceFacts
@@ -104,9 +104,7 @@ class Launches:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.programs: list[dict[str, object]] = []
         self.arguments: list[tuple[Tensor, ...]] = []
-        monkeypatch.setattr(cuda, "load", self.load)
-        monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
-        monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: None, raising=False)
+        load_instead(monkeypatch, self.load)
 
     def load(self, program: Program, *, arch: int, owner: str) -> cuda.CUDAFunction:
         assert (arch, owner.partition(" for ")[0]) == (90, "ReluKernel")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import asdict, replace
 
 import pytest
 import torch
 from torch import Tensor
 
+from tests.kernels.launches import load_instead
 from tests.kernels.moe_calls import ADA, AMPERE, CPU, GPU, HOPPER
 from tests.kernels.placing import misplaced
 from tileops_kernels.build import cpu, cuda
@@ -195,9 +195,7 @@ class Launches:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.programs: list[Program] = []
         self.given: list[tuple[Tensor | int | float, ...]] = []
-        monkeypatch.setattr(cuda, "load", self.load)
-        monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
-        monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: None, raising=False)
+        load_instead(monkeypatch, self.load)
 
     def load(self, program: Program, *, arch: int, owner: str) -> cuda.CUDAFunction:
         assert arch == 90

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 import shutil
-from contextlib import nullcontext
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
+from tests.kernels.launches import Launches
 from tileops_kernels.build import cuda
-from tileops_kernels.build.program import Program
 from tileops_kernels.devices import DeviceFacts
 from tileops_kernels.errors import NoImplementationError, StorageError
 from tileops_kernels.norm import (
@@ -142,24 +140,6 @@ def test_a_kernel_has_one_program(types: Any, given: set[str], fixed: dict[str, 
         assert {name for name in given if arguments[name] is True} == given
         assert {name: arguments[name] for name in fixed} == fixed
         assert arguments.keys().isdisjoint({"m", "eps"})
-
-
-class Launches:
-    """Stands for loaded CUDA programs, and keeps what each launch was given."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.arguments: list[tuple[Tensor | float, ...]] = []
-        monkeypatch.setattr(cuda, "load", self.load)
-        monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
-        monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: None, raising=False)
-
-    def load(self, program: Program, *, arch: int, owner: str) -> cuda.CUDAFunction:
-        del program, owner
-        assert arch == 90
-        return lambda *given: self.arguments.append(given)
-
-    def tensors(self) -> list[Tensor]:
-        return [given for given in self.arguments[-1] if isinstance(given, Tensor)]
 
 
 @pytest.mark.parametrize(

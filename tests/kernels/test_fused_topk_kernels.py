@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
+from tests.kernels.launches import load_instead
 from tests.kernels.placing import misplaced
 from tileops_kernels.build import cuda
 from tileops_kernels.build.program import Program
@@ -66,9 +66,7 @@ def test_launches_get_aligned_matrices(biased: bool, monkeypatch: pytest.MonkeyP
         programs.append(program)
         return lambda *tensors: given.append(tensors)
 
-    monkeypatch.setattr(cuda, "load", load)
-    monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
-    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: None, raising=False)
+    load_instead(monkeypatch, load)
     kernel = FusedTopKKernel(replace(CALL, biased=biased))
     bias = torch.randn(20) if biased else None
     empty, _ = kernel.forward(torch.empty(0, 20).bfloat16(), bias, 3)

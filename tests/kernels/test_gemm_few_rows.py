@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import asdict, replace
 
 import pytest
@@ -10,6 +9,7 @@ import torch
 from torch import Tensor
 
 from tests.kernels.gemm_calls import ADA, AMPERE, HOPPER, gemm_call
+from tests.kernels.launches import load_instead
 from tests.kernels.placing import misplaced
 from tileops_kernels.build import cuda
 from tileops_kernels.build.program import Program
@@ -104,9 +104,7 @@ def test_parts_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
         programs.append(program)
         return add if program.builder == "gemm_sums" else multiply
 
-    monkeypatch.setattr(cuda, "load", load)
-    monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
-    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: None, raising=False)
+    load_instead(monkeypatch, load)
     kernel = GemmPartsKernel(gemm_call(24, 2056, most_rows=128))
     b = torch.randint(-3, 4, (24, 2056)).half()
     for m in (1, 9, 130):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from contextlib import nullcontext
 from dataclasses import asdict, replace
 
 import pytest
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tests.kernels.gemm_calls import ADA, AMPERE, CPU, GPU, HOPPER, cpu_call, gemm_call
+from tests.kernels.launches import load_instead
 from tests.kernels.placing import misplaced
 from tileops_kernels.build import cpu, cuda
 from tileops_kernels.build.launcher import CPUFunction
@@ -264,9 +264,7 @@ class Launches:
         self.call = call
         self.programs: list[Program] = []
         self.given: list[tuple[Tensor, Tensor, Tensor]] = []
-        monkeypatch.setattr(cuda, "load", self.load)
-        monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
-        monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: None, raising=False)
+        load_instead(monkeypatch, self.load)
 
     def load(self, program: Program, *, arch: int, owner: str) -> cuda.CUDAFunction:
         assert arch == 90

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 import shutil
-from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor
 
+from tests.kernels.launches import Launches
 from tileops_kernels.build import cuda
-from tileops_kernels.build.program import Program
 from tileops_kernels.devices import STATED_FACTS
 from tileops_kernels.norm import GroupNormCall, group_norm_kernels
 from tileops_kernels.norm.group_norm import SHARED_BYTES, GroupNormSharedKernel
@@ -98,24 +96,6 @@ def test_lengths_share_an_entry_and_programs() -> None:
             "span": 4,
             "large": large,
         }
-
-
-class Launches:
-    """Stands for loaded CUDA programs, and keeps what each launch was given."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.programs: list[Program] = []
-        self.arguments: list[tuple[Tensor | float, ...]] = []
-        monkeypatch.setattr(cuda, "load", self.load)
-        monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
-
-    def load(self, program: Program, *, arch: int, owner: str) -> cuda.CUDAFunction:
-        assert arch == 90
-        self.programs.append(program)
-        return lambda *given: self.arguments.append(given)
-
-    def tensors(self) -> list[Tensor]:
-        return [given for given in self.arguments[-1] if isinstance(given, Tensor)]
 
 
 def test_x_is_given_as_groups_and_as_planes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from contextlib import nullcontext
 
 import pytest
 import torch
 from torch import Tensor
 
+from tests.kernels.launches import Launches
 from tileops_kernels.build import cuda
-from tileops_kernels.build.program import Program
 from tileops_kernels.devices import DeviceFacts
 from tileops_kernels.norm import BatchNormInferCall, InstanceNormTrainCall, instance_norm_train_kernels
 from tileops_kernels.norm.batch_norm import BatchNormInferKernel
@@ -79,25 +78,6 @@ def test_instance_settings(length: int, dtype: torch.dtype, settings: InstanceSe
 def test_variants(length: int, shape: tuple[int, int, int], size: int, expected: tuple[str, int]) -> None:
     """A block has a channel where it reads planes once, has few turns, or all multiprocessors have one; else none."""
     assert InstanceNormTrainKernel(moving(length)).variant(shape, size) == expected
-
-
-class Launches:
-    """Stands for loaded CUDA programs, and keeps what each launch was given."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.programs: list[Program] = []
-        self.arguments: list[tuple[Tensor | float, ...]] = []
-        monkeypatch.setattr(cuda, "load", self.load)
-        monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
-        monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: None, raising=False)
-
-    def load(self, program: Program, *, arch: int, owner: str) -> cuda.CUDAFunction:
-        assert arch == 90
-        self.programs.append(program)
-        return lambda *given: self.arguments.append(given)
-
-    def shapes(self) -> list[tuple[int, ...]]:
-        return [tuple(given.shape) for given in self.arguments[-1] if isinstance(given, Tensor)]
 
 
 def test_small_maps_are_one_launch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
 
+from tests.kernels.launches import load_instead
 from tests.kernels.moe_calls import CUDA_TYPES, LAYOUTS, grouped_call
 from tests.kernels.placing import misplaced
 from tileops_kernels.build import cuda
@@ -25,9 +25,7 @@ class Launches:
         self.schedules: list[tuple[Tensor, Tensor, int]] = []
         self.tiles: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
         self.extents: list[tuple[int, ...]] = []
-        monkeypatch.setattr(cuda, "load", self.load)
-        monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
-        monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: None, raising=False)
+        load_instead(monkeypatch, self.load)
 
     def load(self, program: Program, *, arch: int, owner: str) -> cuda.CUDAFunction:
         assert arch == 90

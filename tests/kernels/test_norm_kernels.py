@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 import shutil
-from contextlib import nullcontext
 from dataclasses import asdict, replace
 
 import pytest
 import torch
-from torch import Tensor
 
+from tests.kernels.launches import Launches
 from tileops_kernels.build import cuda
-from tileops_kernels.build.program import Program
 from tileops_kernels.devices import DeviceFacts
 from tileops_kernels.errors import NoImplementationError
 from tileops_kernels.norm import (
@@ -222,25 +220,6 @@ def test_a_row_kernel_has_a_program_for_each_signature() -> None:
     assert found == [(True, True), (True, False), (False, True), (False, False)]
 
 
-class Launches:
-    """Stands for loaded CUDA programs, and keeps what each launch was given."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.programs: list[Program] = []
-        self.arguments: list[tuple[Tensor | float, ...]] = []
-        monkeypatch.setattr(cuda, "load", self.load)
-        monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
-        monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: None, raising=False)
-
-    def load(self, program: Program, *, arch: int, owner: str) -> cuda.CUDAFunction:
-        assert arch == 90
-        self.programs.append(program)
-        return lambda *given: self.arguments.append(given)
-
-    def tensors(self) -> list[Tensor]:
-        return [given for given in self.arguments[-1] if isinstance(given, Tensor)]
-
-
 @pytest.mark.parametrize("kernel_type", [LayerNormOnChipKernel, LayerNormStreamingKernel, LayerNormKernel])
 def test_row_launches_get_aligned_rows(
     kernel_type: type[LayerNormOnChipKernel | LayerNormStreamingKernel | LayerNormKernel],
@@ -283,7 +262,7 @@ def test_channels_too_large_for_a_block_are_shared(monkeypatch: pytest.MonkeyPat
     x, mean, var = torch.randn(65, 3, 8, 64).half(), torch.zeros(3), torch.ones(3)
     BatchNormTrainKernel(training(512)).forward(x, mean, var, None, None)
     assert launches.programs[-1].builder == "batch_norm_training"
-    assert [tuple(tensor.shape) for tensor in launches.tensors()] == [
+    assert launches.shapes() == [
         (65, 3, 64, 8),
         *[(3,)] * 4,
         (17, 3, 3),

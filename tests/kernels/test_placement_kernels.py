@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
 
+from tests.kernels.launches import load_instead
 from tests.kernels.placing import misplaced
 from tests.moe.by_hand import placed, wild_ids
 from tileops_kernels.build import cuda
@@ -80,9 +80,7 @@ class Launches:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.programs: list[Program] = []
         self.given: list[tuple[str, tuple[object, ...]]] = []
-        monkeypatch.setattr(cuda, "load", self.load)
-        monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
-        monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: None, raising=False)
+        load_instead(monkeypatch, self.load)
 
     def load(self, program: Program, *, arch: int, owner: str) -> cuda.CUDAFunction:
         assert arch == 90

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from tests.kernels.launches import load_instead
 from tileops_kernels.build import cpu, cuda
 from tileops_kernels.build.launcher import CPUFunction
 from tileops_kernels.build.program import Program
@@ -191,9 +191,7 @@ class Launches:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.programs: list[Program] = []
         self.given: list[tuple[Tensor, Tensor]] = []
-        monkeypatch.setattr(cuda, "load", self.load)
-        monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
-        monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: None, raising=False)
+        load_instead(monkeypatch, self.load)
 
     def load(self, program: Program, *, arch: int, owner: str) -> cuda.CUDAFunction:
         assert (arch, owner.partition(" for ")[0]) == (90, "MaxPool2dKernel")

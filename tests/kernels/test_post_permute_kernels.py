@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
+from tests.kernels.launches import load_instead
 from tests.kernels.placing import misplaced
 from tileops_kernels.build import cuda
 from tileops_kernels.build.program import Program
@@ -68,9 +68,7 @@ def test_launches_get_aligned_matrices(weighted: bool, vectors: bool, monkeypatc
         programs.append(program)
         return run
 
-    monkeypatch.setattr(cuda, "load", load)
-    monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
-    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: None, raising=False)
+    load_instead(monkeypatch, load)
     kernel = PostPermuteKernel(replace(CALL, weighted=weighted, vectors=vectors))
     vector = kernel.vector
     rows, weights = torch.randn(6, 16).half(), torch.randn(2, 3)

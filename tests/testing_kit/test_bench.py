@@ -230,10 +230,58 @@ def test_command(
     assert json.loads(file.read_text())["sources"] == "after an edit"
 
 
-def test_command_refuses_unknown_ops(capsys: pytest.CaptureFixture[str]) -> None:
-    """An op that does not exist ends the command with status 2 and the nearest name."""
-    assert main(["RmsNormFwdOp"]) == 2
-    assert "did you mean RMSNormFwdOp" in capsys.readouterr().err
+WRITABLE = "expected a folder to write to, received"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["RMSNorm"], "op: expected one of the manifest, received RMSNorm; did you mean RMSNormFwdOp, "),
+        (
+            ["GQAPagedFwdOp"],
+            "op: expected an implemented one, received GQAPagedFwdOp, which the manifest only specifies",
+        ),
+        (["--family", "nrom"], "family: expected one of the manifest, received nrom; did you mean norm, "),
+        (["--device", "gpu"], "--device: expected a device as torch names them, received gpu; write one such as cpu "),
+        (["--device", "cuda:99"], "--device: expected a CUDA device of this machine, on which torch finds "),
+        (["--device", "meta"], "--device: expected a device whose tensors hold values, received meta; write one such"),
+        (["--target", "rival"], "bench: target: expected one of ['builtin', 'reference'], received 'rival'; install "),
+        (["ReluFwdOp", "--output", __file__], f"--output: {WRITABLE} {__file__}: File exists; name another"),
+        (
+            ["ReluFwdOp", "--output", f"{__file__}/a"],
+            f"--output: {WRITABLE} {__file__}/a: Not a directory; name another",
+        ),
+    ],
+)
+def test_command_refuses_what_it_cannot_measure(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What does not exist ends the command with status 2 before anything is measured, in a line with the mend."""
+    assert main(arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--ahead", "x"], "argument --ahead: expected a number of processes, received x; pass one such as 4"),
+        (["--ahead=-1"], "argument --ahead: expected a number of processes, received -1; pass one such as 4"),
+        (["--builds", "--overhead"], "argument --overhead: not allowed with argument --builds"),
+        (
+            ["compare", "a", "b", "--threshold", "x"],
+            "argument --threshold: expected a finite share of at least 0, received x; pass one such as 0.03",
+        ),
+    ],
+)
+def test_command_refuses_words_that_are_no_value(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A word that is no value of its option ends the command with the usage and what is expected."""
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert message in " ".join(capsys.readouterr().err.split())
 
 
 def test_each_row_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -251,7 +299,7 @@ def test_a_case_that_no_label_contains_is_refused(capsys: pytest.CaptureFixture[
     assert main(["SoftmaxFwdOp", "--device", "cpu", "--case", "decode"]) == 2
     error = capsys.readouterr().err
     assert error.startswith(
-        "--case decode: expected a part of a label, received one of none; take one of attention-4096-"
+        "--case: expected a part of a label, received decode, which none contains; take one of attention-4096-"
     )
     assert "lm-head" in error
 

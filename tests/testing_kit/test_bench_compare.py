@@ -202,7 +202,7 @@ def test_times_that_no_clock_gives_are_refused(place: int, value: object, tmp_pa
 def test_damage_is_named_with_its_place(
     change: Callable[[dict[str, Any]], object], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whatever of a file is missing or wrong gives one line with the place, and status 2."""
+    """Whatever of a file is missing or wrong gives one line with the place and the mend, and status 2."""
     whole = write(tmp_path, "whole.json", result(1e-6))
     damaged = json.loads(whole.read_text())
     change(damaged)
@@ -211,7 +211,10 @@ def test_damage_is_named_with_its_place(
     assert main(["compare", str(whole), str(path)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"compare: {path}: {message}")
-    assert line.endswith("; measure again, or take the result out of the file")
+    mend = (
+        "measure again, or take the result out of the file" if "[" in message else "name one that the benchmark wrote"
+    )
+    assert line.endswith(f"; {mend}")
 
 
 @pytest.mark.parametrize("threshold", [math.nan, math.inf, -0.01])

@@ -186,14 +186,28 @@ def test_skips_of_any_test_are_listed_with_reasons(pytester: pytest.Pytester) ->
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--op", "RmsNormFwdOp"), "^--op RmsNormFwdOp: expected an op of the manifest; did you mean RMSNormFwdOp"),
-        (("--family", "nrom"), r"^--family nrom: expected a family of the manifest; did you mean norm"),
+        (("--op", "RMSNorm"), r"^op: expected one of the manifest, received RMSNorm; did you mean RMSNormFwdOp"),
+        (
+            ("--op", "GQAPagedFwdOp"),
+            "^op: expected an implemented one, received GQAPagedFwdOp, which the manifest only specifies",
+        ),
+        (("--family", "nrom"), "^family: expected one of the manifest, received nrom; did you mean norm"),
         (
             ("--family", "attention"),
-            "^--family attention: expected a family with an implemented op, family attention has no ",
+            "^family: expected one with an implemented op, received attention, which has none; choose among ",
         ),
-        (("--tileops-device", "cuda:99"), "^--tileops-device cuda:99: expected one of the CUDA devices, torch finds "),
-        (("--tileops-device", "nothing"), "^--tileops-device nothing: expected a device as torch names them"),
+        (
+            ("--tileops-device", "cuda:99"),
+            r"^--tileops-device: expected a CUDA device of this machine, on which torch finds \d+, received ",
+        ),
+        (
+            ("--tileops-device", "nothing"),
+            "^--tileops-device: expected a device as torch names them, received nothing; write one such as cpu ",
+        ),
+        (
+            ("--tileops-device", "meta"),
+            "^--tileops-device: expected a device whose tensors hold values, received meta; write one such as cpu ",
+        ),
     ],
 )
 def test_wrong_options_are_usage_errors(pytester: pytest.Pytester, arguments: tuple[str, ...], message: str) -> None:

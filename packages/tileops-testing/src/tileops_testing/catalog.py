@@ -44,14 +44,16 @@ def implemented_ops(ops: Sequence[str] = (), families: Sequence[str] = ()) -> tu
         if not _has_implemented(family):
             have = [known for known in registry.families() if _has_implemented(known)]
             raise SelectionError(
-                f"--family {family}: expected a family with an implemented op, family {family} has no implemented op; "
+                f"family: expected one with an implemented op, received {family}, which has none; "
                 f"choose among {', '.join(have)}"
             )
     chosen = []
     for name in ops or ():
         family_of(name)
         if not _implemented(name):
-            raise SelectionError(f"--op {name}: expected an implemented op, its manifest entry says spec-only")
+            raise SelectionError(
+                f"op: expected an implemented one, received {name}, which the manifest only specifies; choose another"
+            )
     for name in registry.names():
         wanted = not (ops or families) or name in ops or family_of(name) in families
         if wanted and _implemented(name):
@@ -71,4 +73,4 @@ def _has_implemented(family: str) -> bool:
 def _unknown(what: str, name: str, known: Sequence[str]) -> str:
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     hint = f"did you mean {', '.join(near)}?" if near else f"the manifest has {', '.join(known)}"
-    return f"--{what} {name}: expected {'an' if what == 'op' else 'a'} {what} of the manifest; {hint}"
+    return f"{what}: expected one of the manifest, received {name}; {hint}"

@@ -67,19 +67,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _device(config: pytest.Config) -> torch.device:
-    import torch
+    from tileops_testing.devices import named_device
+    from tileops_testing.errors import SelectionError
 
     asked = str(config.getoption("--tileops-device"))
-    if asked == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        device = torch.device(asked)
-    except RuntimeError as error:
-        raise pytest.UsageError(f"--tileops-device {asked}: expected a device as torch names them: {error}") from None
-    found = torch.cuda.device_count()
-    if device.type == "cuda" and (device.index or 0) >= found:
-        raise pytest.UsageError(f"--tileops-device {asked}: expected one of the CUDA devices, torch finds {found}")
-    return device
+        return named_device("--tileops-device", None if asked == "auto" else asked)
+    except SelectionError as error:
+        raise pytest.UsageError(str(error)) from None
 
 
 def _selected_names(config: pytest.Config) -> frozenset[str]:

@@ -62,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     asked.add_argument(
         "statement",
         nargs="*",
+        default=[],  # else an error says that the first one is required
         metavar="NAME=VALUE",
         help="an input as SHAPE:DTYPE[@DEVICE], a parameter as a workload row of the manifest writes it",
     )

@@ -40,6 +40,14 @@ def settle_affine(affine, given):
 
 
 @T.macro
+def settle_statistics(affine, given, moments, sums, eps):
+    """affine[0:2] = the mean and the scale of the `moments` that moments_over_lanes gives, then as settle_affine."""
+    affine[0] = moments[1] + sums[1]
+    affine[1] = T.rsqrt(moments[2] / moments[0] + eps)
+    settle_affine(affine, given)
+
+
+@T.macro
 def normalize_vector(x, k, vector, affine, dtype, split=False):
     """x[k, :] = (x[k, :] - mean) * scale * weight + bias; `affine` holds these four.
 

@@ -13,6 +13,11 @@ LARGE_LANES = 128
 """Threads of a block of plane_grid: the fewer, the nearer to a copy's time a pass came (docs/performance/norms.md)."""
 
 
+def map_sizes():
+    """The batch entries, channels and vectors of a plane of a program's tensors: found at a launch, 64 bits wide."""
+    return T.dynamic("batch", "int64"), T.dynamic("channels", "int64"), T.dynamic("length", "int64")
+
+
 def plane_offset(X, entry, channel, place):
     """The elements before the vector at `place` of a plane."""
     return ((T.cast(entry, "int64") * X.shape[1] + channel) * X.shape[2] + place) * X.shape[3]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tileops_kernels.build.program import Program
+from tileops_kernels.devices import made_current
 from tileops_kernels.kernel import KernelType
 from tileops_kernels.norm.channel_interfaces import (
     BatchNormInferCall,
@@ -70,17 +71,6 @@ class BatchNormTrainKernel(OwnStatistics[BatchNormTrainCall], BatchNormTrainFwdI
         identity = call.device, plane_settings(call.length, call.dtype), call.dtype, call.weight_dtype
         return (*identity, call.eps, call.momentum), partial(cls, call)
 
-    def forward(
-        self,
-        x: Tensor,
-        running_mean: Tensor | None,
-        running_var: Tensor | None,
-        weight: Tensor | None,
-        bias: Tensor | None,
-    ) -> Tensor:
-        """See `BatchNormTrainFwdInterface.forward`."""
-        return self.normalize(x, running_mean, running_var, weight, bias)
-
 
 class BatchNormInferKernel(
     AffinePlanes[BatchNormInferCall], CUDAPlanes[BatchNormInferCall], BatchNormInferFwdInterface
@@ -100,10 +90,6 @@ class BatchNormInferKernel(
             "large": self.affine_program(CUDA_PROGRAMS, "batch_norm_inference", large=True, **self.sizes()),
         }
 
-    def programs(self) -> Sequence[Program]:
-        """The programs of every variant."""
-        return tuple(self.variants().values())
-
     @classmethod
     def entry_for(cls, call: BatchNormInferCall) -> tuple[Hashable, Callable[[], BatchNormInferKernel]]:
         """One entry for all sizes of a plane that have the same settings."""
@@ -121,7 +107,7 @@ class BatchNormInferKernel(
         batch, channels, vectors, _ = planes.shape
         variant = "large" if is_large((batch, channels, vectors), y.nbytes) else "cached"
         affine = parameters(channels, self.call.weight_dtype, weight, bias, running_mean)
-        with torch.cuda.device(x.device):
+        with made_current(x.device):
             self.load(variant)(
                 planes,
                 *(tensor.as_strided((channels,), (1,)) for tensor in (running_mean, running_var)),
@@ -146,17 +132,6 @@ class BatchNormTrainCPUKernel(OwnStatisticsCPU[BatchNormTrainCall], BatchNormTra
     def entry_for(cls, call: BatchNormTrainCall) -> tuple[Hashable, Callable[[], BatchNormTrainCPUKernel]]:
         """One entry for planes of one element and one for all longer ones."""
         return (call.length == 1, call.dtype, call.weight_dtype, call.eps, call.momentum), partial(cls, call)
-
-    def forward(
-        self,
-        x: Tensor,
-        running_mean: Tensor | None,
-        running_var: Tensor | None,
-        weight: Tensor | None,
-        bias: Tensor | None,
-    ) -> Tensor:
-        """See `BatchNormTrainFwdInterface.forward`."""
-        return self.normalize(x, running_mean, running_var, weight, bias)
 
 
 class BatchNormInferCPUKernel(

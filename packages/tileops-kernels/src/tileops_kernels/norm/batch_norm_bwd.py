@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tileops_kernels.build.program import Program
+from tileops_kernels.devices import made_current
 from tileops_kernels.kernel import KernelType
 from tileops_kernels.norm.channel_interfaces import BatchNormBwdCall, BatchNormBwdInterface
 from tileops_kernels.norm.planes import (
@@ -37,10 +38,6 @@ class BatchNormBwdKernel(CUDAPlanes[BatchNormBwdCall], BatchNormBwdInterface):
     """The gradients on CUDA: a block for each channel, or three launches whose blocks share channels."""
 
     general: ClassVar[bool] = True
-
-    def programs(self) -> Sequence[Program]:
-        """The programs of every variant."""
-        return tuple(self.variants().values())
 
     def variants(self) -> Mapping[str, Program]:
         """The programs for `whole` channels, which a block suffices for, and those whose blocks share channels."""
@@ -77,7 +74,7 @@ class BatchNormBwdKernel(CUDAPlanes[BatchNormBwdCall], BatchNormBwdInterface):
         variant, splits = self.variant((batch, channels, vectors), grad_x.nbytes)
         if splits:
             given.append(torch.empty(splits, channels, 2, dtype=torch.float32, device=x.device))
-        with torch.cuda.device(x.device):
+        with made_current(x.device):
             self.load(variant)(
                 self.planes(grad_out),
                 planes,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import ClassVar, TypeVar
 
 import torch
 from torch import Tensor
 
 from tileops_kernels.build.program import Program, Scalar
+from tileops_kernels.devices import made_current
 from tileops_kernels.norm.channel_interfaces import BatchNormInferCall, BatchNormTrainCall
 from tileops_kernels.norm.planes import CPUPlanes, CUDAPlanes, Planes, plane_sizes
 from tileops_kernels.norm.rows import DTYPES, dtype_refusal
@@ -98,10 +99,6 @@ class OwnStatistics(AffinePlanes[TrainCallT], CUDAPlanes[TrainCallT]):
             "large": self.affine_program(CUDA_PROGRAMS, "batch_norm_training", large=True, **shared),
         }
 
-    def programs(self) -> Sequence[Program]:
-        """The programs of every variant."""
-        return tuple(self.variants().values())
-
     def variant(self, shape: tuple[int, int, int], size: int) -> tuple[str, int]:
         """The variant for (batch, channels, vectors) of `size` bytes, and in how many blocks it splits a channel."""
         if (whole := self.whole(shape)) is not None:
@@ -110,7 +107,7 @@ class OwnStatistics(AffinePlanes[TrainCallT], CUDAPlanes[TrainCallT]):
         shape = (1, batch * channels, vectors) if self.instances else shape
         return self.shared_variant(shape, size, self.settings.depth)
 
-    def normalize(
+    def forward(
         self,
         x: Tensor,
         running_mean: Tensor | None,
@@ -118,7 +115,7 @@ class OwnStatistics(AffinePlanes[TrainCallT], CUDAPlanes[TrainCallT]):
         weight: Tensor | None,
         bias: Tensor | None,
     ) -> Tensor:
-        """The normalised activations in a new tensor; the running statistics that are passed are moved."""
+        """See `BatchNormTrainFwdInterface.forward`, or that of InstanceNorm: whichever a kernel type inherits."""
         y = torch.empty_like(x, memory_format=torch.contiguous_format)
         if y.numel() == 0:
             return y
@@ -133,7 +130,7 @@ class OwnStatistics(AffinePlanes[TrainCallT], CUDAPlanes[TrainCallT]):
         affine = parameters(count, self.call.weight_dtype, weight, bias, means)
         running = [means if tensor is None else tensor for tensor in (running_mean, running_var)]
         between = (workspace[2:].view(splits, channels, 3), means, scales) if splits else ()
-        with torch.cuda.device(x.device):
+        with made_current(x.device):
             self.load(variant)(
                 planes,
                 *affine,
@@ -150,7 +147,7 @@ class OwnStatistics(AffinePlanes[TrainCallT], CUDAPlanes[TrainCallT]):
 class OwnStatisticsCPU(AffinePlanes[TrainCallT], CPUPlanes[TrainCallT]):
     """A norm of channels by their own statistics on a CPU."""
 
-    def normalize(
+    def forward(
         self,
         x: Tensor,
         running_mean: Tensor | None,
@@ -158,7 +155,7 @@ class OwnStatisticsCPU(AffinePlanes[TrainCallT], CPUPlanes[TrainCallT]):
         weight: Tensor | None,
         bias: Tensor | None,
     ) -> Tensor:
-        """The normalised activations in a new tensor; the running statistics that are passed are moved."""
+        """See `BatchNormTrainFwdInterface.forward`, or that of InstanceNorm: whichever a kernel type inherits."""
         y = torch.empty_like(x, memory_format=torch.contiguous_format)
         if y.numel():
             length, *sizes = plane_sizes(x)

@@ -14,11 +14,19 @@ from tileops_kernels.build import cpu, cuda
 from tileops_kernels.build.launcher import CPUFunction
 from tileops_kernels.build.loaded import Loaded
 from tileops_kernels.build.program import Program
+from tileops_kernels.devices import made_current
 from tileops_kernels.kernel import Kernel, KernelType
 from tileops_kernels.memory import addresses, aligned
 from tileops_kernels.norm.channels import flags_of, parameters
 from tileops_kernels.norm.interfaces import GroupNormCall, GroupNormFwdInterface
-from tileops_kernels.norm.planes import PlaneSettings, is_large, large_split_count, plane_settings, split_count
+from tileops_kernels.norm.planes import (
+    PlaneSettings,
+    as_planes,
+    is_large,
+    large_split_count,
+    plane_settings,
+    split_count,
+)
 from tileops_kernels.norm.rows import (
     DTYPES,
     CUDARows,
@@ -139,20 +147,20 @@ class GroupNormSharedKernel(Kernel[GroupNormCall], GroupNormFwdInterface):
         batch, channels = x.shape[:2]
         groups = batch * channels // self.call.span
         source = aligned(x)
-        planes = _view(source, batch, channels, self.planes.vector)
+        planes = as_planes(source, batch, channels, self.planes.vector)
         large, splits = self.variant((batch, channels, planes.shape[2]), y.nbytes)
         rows = 4 * splits + 3
         workspace = torch.empty(max(rows * groups, channels), dtype=torch.float32, device=x.device)
         parts, means, scales = workspace[: rows * groups].view(rows, groups).split((4 * splits, 2, 1))
-        with torch.cuda.device(x.device):
+        with made_current(x.device):
             self._loaded[large](
-                _view(source, 1, groups, self.groups.vector),
+                as_planes(source, 1, groups, self.groups.vector),
                 *parameters(channels, self.call.weight_dtype or x.dtype, weight, bias, workspace),
                 parts.view(splits, groups, 4),
                 means.view(groups, 2),
                 scales.view(groups),
                 planes,
-                _view(y, batch, channels, self.planes.vector),
+                as_planes(y, batch, channels, self.planes.vector),
                 self.call.eps,
                 flags_of(weight, bias),
             )
@@ -202,13 +210,6 @@ class GroupNormCPUKernel(Kernel[GroupNormCall], GroupNormFwdInterface):
 def _shared_settings(call: GroupNormCall) -> tuple[PlaneSettings, PlaneSettings]:
     """Settings of statistics, which see a group as a plane, and of the pass over the planes of channels."""
     return plane_settings(call.n, call.dtype), plane_settings(call.piece, call.dtype)
-
-
-def _view(x: Tensor, batch: int, channels: int, vector: int) -> Tensor:
-    """An aligned tensor as (batch, channels, vectors, vector), with plain strides."""
-    step = x.numel() // (batch * channels)
-    shape = batch, channels, step // vector, vector
-    return x.as_strided(shape, (channels * step, step, vector, 1))
 
 
 GROUP_NORM_KERNELS: Mapping[str, KernelType] = {

@@ -8,7 +8,6 @@ from functools import partial
 from typing import ClassVar
 
 import torch
-from torch import Tensor
 
 from tileops_kernels.build.program import Program
 from tileops_kernels.kernel import KernelType
@@ -85,12 +84,6 @@ class InstanceNormTrainKernel(OwnStatistics[InstanceNormTrainCall], InstanceNorm
         identity = call.device, *settings, call.dtype, call.weight_dtype
         return (*identity, call.eps, call.momentum), partial(cls, call)
 
-    def forward(
-        self, x: Tensor, running_mean: Tensor, running_var: Tensor, weight: Tensor | None, bias: Tensor | None
-    ) -> Tensor:
-        """See `InstanceNormTrainFwdInterface.forward`."""
-        return self.normalize(x, running_mean, running_var, weight, bias)
-
 
 class InstanceNormTrainCPUKernel(OwnStatisticsCPU[InstanceNormTrainCall], InstanceNormTrainFwdInterface):
     """InstanceNorm by own statistics on a CPU."""
@@ -103,12 +96,6 @@ class InstanceNormTrainCPUKernel(OwnStatisticsCPU[InstanceNormTrainCall], Instan
     def entry_for(cls, call: InstanceNormTrainCall) -> tuple[Hashable, Callable[[], InstanceNormTrainCPUKernel]]:
         """One entry for planes of every length."""
         return (call.dtype, call.weight_dtype, call.eps, call.momentum), partial(cls, call)
-
-    def forward(
-        self, x: Tensor, running_mean: Tensor, running_var: Tensor, weight: Tensor | None, bias: Tensor | None
-    ) -> Tensor:
-        """See `InstanceNormTrainFwdInterface.forward`."""
-        return self.normalize(x, running_mean, running_var, weight, bias)
 
 
 INSTANCE_NORM_TRAIN_KERNELS: Mapping[str, KernelType] = {

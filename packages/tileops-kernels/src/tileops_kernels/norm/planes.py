@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -158,14 +159,16 @@ class CUDAPlanes(Planes[PlanesCallT]):
         Those of all batch entries may be channels `apart`, of one entry.
         """
         batch, channels = (1, x.shape[0] * x.shape[1]) if apart else x.shape[:2]
-        vector = self.settings.vector
-        vectors = x.numel() // (batch * channels * vector)
-        step = vectors * vector
-        return aligned(x).as_strided((batch, channels, vectors, vector), (channels * step, step, vector, 1))
+        return as_planes(aligned(x), batch, channels, self.settings.vector)
 
+    @abstractmethod
     def variants(self) -> Mapping[str, Program]:
-        """The programs by the names that `load` takes: those of their builders."""
-        return {program.builder: program for program in self.programs()}
+        """The programs by the names that `load` takes."""
+        ...
+
+    def programs(self) -> Sequence[Program]:
+        """The programs of every variant."""
+        return tuple(self.variants().values())
 
     def shared_variant(self, shape: tuple[int, int, int], size: int, depth: int) -> tuple[str, int]:
         """The variant whose blocks share channels, for (batch, channels, vectors) of `size` bytes, and their splits.
@@ -198,6 +201,12 @@ class CPUPlanes(Planes[PlanesCallT]):
     def _run(self) -> CPUFunction:
         """The program, built by the first call that needs it."""
         return cpu.load_for(self, self.programs()[0])
+
+
+def as_planes(x: Tensor, batch: int, channels: int, vector: int) -> Tensor:
+    """A contiguous tensor with elements as (batch, channels, vectors, vector), with plain strides."""
+    step = x.numel() // (batch * channels)
+    return x.as_strided((batch, channels, step // vector, vector), (channels * step, step, vector, 1))
 
 
 def plane_sizes(x: Tensor) -> tuple[int, int, int, int]:

@@ -14,6 +14,8 @@ from typing import Any, cast
 
 import torch
 
+from tileops.backend.process import PROCESS
+from tileops.errors import UnknownTargetError
 from tileops.op.base import Op
 from tileops_testing.bench import comparing
 from tileops_testing.bench.ahead import compile_ahead
@@ -25,6 +27,7 @@ from tileops_testing.bench.report import BenchResult
 from tileops_testing.bench.runner import OWN_NAME, BenchOp, Runner
 from tileops_testing.cases import Case
 from tileops_testing.catalog import family_of, implemented_ops
+from tileops_testing.devices import named_device
 from tileops_testing.errors import CheckFailedError, KitError, ResultsError, SelectionError
 from tileops_testing.matrix import circumstances
 from tileops_testing.workload_cases import cases_of, workload_cases
@@ -38,21 +41,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else list(arguments)
     if words[:1] == ["compare"]:
         return comparing.main(words[1:])
-    options = _parser().parse_args(words)
-    device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
     try:
-        ops = implemented_ops(options.ops, options.family)
-    except SelectionError as error:
+        return _run(_parser().parse_args(words))
+    except (KitError, UnknownTargetError) as error:
         print(error, file=sys.stderr)
         return 2
+
+
+def _run(options: argparse.Namespace) -> int:
+    """Measure what the options choose."""
+    device = named_device("--device", options.device)
+    ops = implemented_ops(options.ops, options.family)
+    if options.target is not None:
+        PROCESS.load().require_target("bench", options.target)
     chosen = {op.__name__: _chosen(op, device, options) for op in ops}
     if options.case and not any(chosen.values()):
         labels = ", ".join(dict.fromkeys(case.label for op in ops for case in workload_cases(op)))
-        print(
-            f"--case {options.case}: expected a part of a label, received one of none; take one of {labels}",
-            file=sys.stderr,
+        raise SelectionError(
+            f"--case: expected a part of a label, received {options.case}, which none contains; take one of {labels}"
         )
-        return 2
+    _make(options.output)
     if options.builds:
         for name, cases in chosen.items():
             _keep_builds(name, cases, device, options)
@@ -62,14 +70,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         compiled = compile_ahead(everything, device, options.target, options.ahead)
         for number, (done, problem) in enumerate(compiled, start=1):
             _say(f"compiled ahead {number} of {len(everything)}: {done}{problem and f': {problem}'}")
-    try:
-        failed = [problem for name, cases in chosen.items() for problem in _measure(name, cases, device, options)]
-    except ResultsError as error:
-        print(error, file=sys.stderr)
-        return 2
+    failed = [problem for name, cases in chosen.items() for problem in _measure(name, cases, device, options)]
     for problem in failed:
         print(f"not measured: {problem}", file=sys.stderr)
     return 1 if failed else 0
+
+
+def _make(folder: Path) -> None:
+    """Make the folder of the results, before anything is measured for it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ResultsError(
+            f"--output: expected a folder to write to, received {folder}: {error.strerror}; name another"
+        ) from None
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -80,17 +94,25 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--case", default="", metavar="TEXT", help="only cases whose label contains TEXT")
     parser.add_argument("--first-dtype", action="store_true", help="each row in the first of its dtype cases only")
     parser.add_argument(
-        "--ahead", type=int, default=0, metavar="N", help="compile everything in N processes before measuring"
+        "--ahead", type=_processes, default=0, metavar="N", help="compile everything in N processes before measuring"
     )
     parser.add_argument("--target", help="construct every op with this target")
-    parser.add_argument("--overhead", action="store_true", help="measure the host time per call only")
-    parser.add_argument("--builds", action="store_true", help="measure cold builds only: first calls, with no cache")
+    alone = parser.add_mutually_exclusive_group()
+    alone.add_argument("--overhead", action="store_true", help="measure the host time per call only")
+    alone.add_argument("--builds", action="store_true", help="measure cold builds only: first calls, with no cache")
     parser.add_argument("--extra", action="store_true", help="the kit's further shapes too, not workload rows alone")
     parser.add_argument(
         "--resume", action="store_true", help="keep results of the same sources and device, measure the rest"
     )
     parser.add_argument("--output", type=Path, default=Path("build/bench"), help="folder of the JSON files")
     return parser
+
+
+def _processes(text: str) -> int:
+    """The number of processes that a word of the command line is."""
+    if not (text.isdecimal() and int(text)):
+        raise argparse.ArgumentTypeError(f"expected a number of processes, received {text}; pass one such as 4")
+    return int(text)
 
 
 def _chosen(op: type[Op], device: torch.device, options: argparse.Namespace) -> list[Case]:
@@ -125,7 +147,6 @@ def _measure(name: str, cases: Sequence[Case], device: torch.device, options: ar
             continue
         print(result.render())
         done[case.label] = result.to_dict()
-        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps({**facts, "results": list(done.values())}, indent=1) + "\n", encoding="utf-8")
     if done:
         print(f"written to {path}")
@@ -140,7 +161,6 @@ def _keep_builds(name: str, cases: Sequence[Case], device: torch.device, options
     result = measure_builds(cases, device, options.target)
     print(result.render())
     path = options.output / f"{name}-builds-{device}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
     facts = circumstances(str(device), Path.cwd())
     path.write_text(json.dumps({**facts, "results": [result.to_dict()]}, indent=1) + "\n", encoding="utf-8")
     print(f"written to {path}")

@@ -135,7 +135,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("after", type=Path, help="the JSON file that was measured after")
     parser.add_argument(
         "--threshold",
-        type=float,
+        type=_share,
         default=THRESHOLD,
         metavar="SHARE",
         help=f"what a case may become slower by beyond its spread, {THRESHOLD} unless given",
@@ -154,6 +154,16 @@ def main(arguments: Sequence[str]) -> int:
     if not found.changes:
         return 2
     return 1 if found.regressions else 0
+
+
+def _share(text: str) -> float:
+    """The number that a word of the command line is."""
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"expected a finite share of at least 0, received {text}; pass one such as {THRESHOLD}"
+        ) from None
 
 
 def _unfit(first: BenchResult, second: BenchResult) -> str:

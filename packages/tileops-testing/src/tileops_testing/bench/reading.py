@@ -128,10 +128,9 @@ class _Reader:
 
     def wrong(self, place: str, expected: str, received: str) -> ResultsError:
         """Return the error of a place."""
-        return ResultsError(
-            f"{self.command}: {self.path}: {place}: expected {expected}, received {received}; measure again, or take "
-            "the result out of the file"
-        )
+        within = "[" in place
+        mend = "measure again, or take the result out of the file" if within else "name one that the benchmark wrote"
+        return ResultsError(f"{self.command}: {self.path}: {place}: expected {expected}, received {received}; {mend}")
 
     def objects(self, place: str, found: Mapping[str, object], name: str) -> Sequence[Mapping[str, object]]:
         """Return a field that is a list of objects."""

@@ -13,11 +13,11 @@ from tileops_kernels.macros.cuda_channels import (
     normalize_vector,
     read_affine,
     read_running,
-    settle_affine,
+    settle_statistics,
     unbiased,
 )
 from tileops_kernels.macros.cuda_moments import add_vectors, clear_moments, moments_over_lanes
-from tileops_kernels.macros.cuda_planes import read_channel, write_channel
+from tileops_kernels.macros.cuda_planes import map_sizes, read_channel, write_channel
 from tileops_kernels.macros.cuda_rows import KEEP_PACKED, READ_ONCE, WARP, fills_access, warps_of
 from tileops_kernels.macros.cuda_statistics import MERGED, form_statistics, merge_statistics
 
@@ -31,9 +31,7 @@ def batch_norm_inference(dtype, scales, vector, lanes, slots, unroll, large):
     `flags` has bit 1 set where W is to be read, and bit 2 where B is; a tensor that is not may be any of its shape. A
     `large` map has at most 65535 channels, and as many entries.
     """
-    batch = T.dynamic("batch", "int64")
-    channels = T.dynamic("channels", "int64")
-    length = T.dynamic("length", "int64")
+    batch, channels, length = map_sizes()
 
     @T.prim_func
     def normalize(
@@ -76,9 +74,7 @@ def batch_norm_channels(dtype, scales, vector, threads, unroll, blocks):
     `momentum`; the other bits are as in batch_norm_inference. A channel has fewer vectors than int32 counts, and at
     least `blocks` blocks fit on a multiprocessor, which bounds the registers of a thread.
     """
-    batch = T.dynamic("batch", "int64")
-    channels = T.dynamic("channels", "int64")
-    length = T.dynamic("length", "int64")
+    batch, channels, length = map_sizes()
     packed = fills_access(vector, dtype)
 
     @T.prim_func
@@ -119,9 +115,7 @@ def batch_norm_channels(dtype, scales, vector, threads, unroll, blocks):
                 add_vectors(moments, chunk, x, unroll, vector, first, threads, count, False, True, packed)
             elements = T.cast(batch * length * vector, "float32")
             moments_over_lanes(moments, sums, means, squares, 0, thread, threads, elements)
-            affine[0] = moments[1] + sums[1]
-            affine[1] = T.rsqrt(moments[2] / moments[0] + eps)
-            settle_affine(affine, given)
+            settle_statistics(affine, given, moments, sums, eps)
             if flags & 4 != 0 and thread == 0:
                 move_statistics(M, V, running, channel, affine[0], unbiased(moments), momentum)
             for turn in T.serial(turns):
@@ -149,9 +143,7 @@ def batch_norm_training(dtype, scales, vector, lanes, slots, unroll, depth, larg
     maps, of which caches hold little, they go along channels first and read statistics past the caches; those have at
     most 65535 channels, and as many entries.
     """
-    batch = T.dynamic("batch", "int64")
-    channels = T.dynamic("channels", "int64")
-    length = T.dynamic("length", "int64")
+    batch, channels, length = map_sizes()
     splits = T.dynamic("splits", "int64")
     given = T.dynamic("given", "int64") if instances else channels
     warps = INSTANCE_WARPS if instances else MERGED

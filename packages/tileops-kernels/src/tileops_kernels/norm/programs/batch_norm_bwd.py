@@ -9,6 +9,7 @@ import tilelang.language as T  # noqa: N812
 from tileops_kernels.macros.cuda_planes import (
     LARGE_LANES,
     grid_place,
+    map_sizes,
     plane_blocks,
     plane_grid,
     plane_place,
@@ -20,9 +21,8 @@ from tileops_kernels.macros.cuda_planes import (
     write_channel,
     write_plane,
 )
-from tileops_kernels.macros.cuda_rows import READ_ONCE, add_over_lanes, fills_access, warps_of
+from tileops_kernels.macros.cuda_rows import READ_ONCE, WARP, add_over_lanes, fills_access, warps_of
 
-WARP = 32
 GROUP = 4
 """Channels whose partial sums one block merges, a warp for each."""
 LARGE_UNROLL = 2
@@ -131,9 +131,7 @@ def batch_norm_bwd_channels(dtype, vector, threads, unroll, blocks):
     of x, D that of the weight and E that of the bias. A channel has fewer vectors than int32 counts, and at least
     `blocks` blocks fit on a multiprocessor, which bounds the registers of a thread.
     """
-    batch = T.dynamic("batch", "int64")
-    channels = T.dynamic("channels", "int64")
-    length = T.dynamic("length", "int64")
+    batch, channels, length = map_sizes()
 
     @T.prim_func
     def differentiate(
@@ -195,9 +193,7 @@ def batch_norm_bwd_planes(dtype, vector, lanes, slots, unroll, depth, large):
     them. Of `large` maps, of which caches hold little, they go along channels first and read sums past the caches.
     Those have at most 65535 channels, and as many entries.
     """
-    batch = T.dynamic("batch", "int64")
-    channels = T.dynamic("channels", "int64")
-    length = T.dynamic("length", "int64")
+    batch, channels, length = map_sizes()
     splits = T.dynamic("splits", "int64")
     threads = slots * lanes
     once = fills_access(vector, dtype)

@@ -10,11 +10,11 @@ from tileops_kernels.macros.cuda_channels import (
     normalize_vector,
     read_affine,
     read_running,
-    settle_affine,
+    settle_statistics,
     unbiased,
 )
 from tileops_kernels.macros.cuda_moments import add_vectors, clear_moments, moments_over_lanes
-from tileops_kernels.macros.cuda_planes import read_plane, write_plane
+from tileops_kernels.macros.cuda_planes import map_sizes, read_plane, write_plane
 from tileops_kernels.macros.cuda_rows import KEEP_PACKED, fills_access, warps_of
 
 
@@ -27,9 +27,7 @@ def instance_norm_channels(dtype, scales, vector, lanes, slots, unroll, blocks):
     again in the other order; what was read last stays in registers, so that a plane of one such part is read once. At
     least `blocks` blocks fit on a multiprocessor, which bounds the registers of a thread.
     """
-    batch = T.dynamic("batch", "int64")
-    channels = T.dynamic("channels", "int64")
-    length = T.dynamic("length", "int64")
+    batch, channels, length = map_sizes()
     packed = fills_access(vector, dtype)
 
     @T.prim_func
@@ -74,9 +72,7 @@ def instance_norm_channels(dtype, scales, vector, lanes, slots, unroll, blocks):
                     read_plane(x, unroll, vector, X, entry, channel, first, lanes, length, entry < batch)
                     add_vectors(moments, chunk, x, unroll, vector, first, lanes, length, False, entry < batch, packed)
                 moments_over_lanes(moments, sums, means, squares, slot, lane, lanes, elements)
-                affine[0] = moments[1] + sums[1]
-                affine[1] = T.rsqrt(moments[2] / moments[0] + eps)
-                settle_affine(affine, given)
+                settle_statistics(affine, given, moments, sums, eps)
                 if entry < batch:
                     totals[0] += affine[0]
                     totals[1] += unbiased(moments)
