@@ -87,10 +87,10 @@ def targets() -> list[Target]:
             if asked is None:
                 continue
             interface, call = asked
+            dtype = str(_dtype(case))
             for key, kernel_type in op.kernel_table(interface).types.items():
                 for program, arch in chain.from_iterable(_programs(kernel_type, one) for one in _as_large(call)):
-                    target = Target(op_class.__name__, key, arch, str(_dtype(case)), program)
-                    found.setdefault((key, arch, program), target)
+                    found.setdefault((key, arch, program), Target(op_class.__name__, key, arch, dtype, program))
     return list(found.values())
 
 
