@@ -12,6 +12,7 @@ import torch
 from tests.kernels.launches import Launches
 from tileops_kernels.build import cuda
 from tileops_kernels.devices import DeviceFacts
+from tileops_kernels.division import divisor32
 from tileops_kernels.errors import NoImplementationError
 from tileops_kernels.norm import (
     BatchNormBwdCall,
@@ -33,7 +34,9 @@ from tileops_kernels.norm.layer_norm import (
     lean_settings,
 )
 from tileops_kernels.norm.planes import LARGE_BYTES, PlaneSettings, block_suffices, plane_settings
+from tileops_kernels.norm.rms_norm import RMSNormOnChipKernel
 from tileops_kernels.norm.rows import OnChipSettings
+from tileops_kernels.norm.short import ShortSettings
 
 HOPPER = DeviceFacts(arch=90, sm_count=132, smem_budget=232448)
 CUDA = torch.device("cuda", 0)
@@ -120,7 +123,7 @@ def test_variants_of_training() -> None:
     assert kernel.variant((512, 64, 128), LARGE_BYTES) == ("large", 32)
     assert kernel.variant((65536, 64, 128), LARGE_BYTES) == ("shared", 8)
     builders = [program.builder for program in kernel.programs()]
-    assert builders == ["batch_norm_channels"] * 2 + ["batch_norm_training"] * 2
+    assert builders == ["batch_norm_small", "batch_norm_channels"] + ["batch_norm_training"] * 2
 
 
 def test_a_block_suffices_for_channels_that_it_holds() -> None:
@@ -140,11 +143,9 @@ def test_batch_and_plane_sizes_are_not_compiled_in() -> None:
     one, other = (BatchNormTrainKernel.entry_for(training(length)) for length in (1024, 1016))
     assert one[0] == other[0]
     found = [{name for name, _ in program.arguments} for program in BatchNormTrainKernel(training(1024)).programs()]
-    channels, shared = (
-        {"dtype", "scales", "vector", "threads", "unroll", "blocks"},
-        {"dtype", "scales", "vector", "lanes", "slots", "unroll", "depth", "large", "instances"},
-    )
-    assert found == [channels, channels, shared, shared]
+    small = {"dtype", "scales", "vector", "threads", "unroll"}
+    shared = {"dtype", "scales", "vector", "lanes", "slots", "unroll", "depth", "large", "instances"}
+    assert found == [small, small | {"blocks"}, shared, shared]
 
 
 def test_gradients_share_entries_and_programs_as_norms_do() -> None:
@@ -153,16 +154,20 @@ def test_gradients_share_entries_and_programs_as_norms_do() -> None:
     assert one[0] == other[0]
     found = [{name for name, _ in program.arguments} for program in BatchNormBwdKernel(backward(1024)).programs()]
     shared = {"dtype", "vector", "lanes", "slots", "unroll", "depth", "large"}
-    assert found == [{"dtype", "vector", "threads", "unroll", "blocks"}, shared, shared]
+    channels = {"dtype", "vector", "threads", "unroll", "blocks"}
+    assert found == [channels, channels, shared, shared]
 
 
 def test_variants_of_gradients() -> None:
     """Channels that a block holds have one; others are shared, of large maps by more blocks of fewer turns."""
     kernel = BatchNormBwdKernel(backward(1 << 20))
+    assert kernel.variant((8, 64, 128), 1 << 21) == ("small", 0)
+    assert kernel.variant((9, 64, 128), 1 << 21) == ("whole", 0)
     assert kernel.variant((1, 64, 2048), 1 << 21) == ("whole", 0)
     assert kernel.variant((4, 128, 1 << 17), LARGE_BYTES - 1) == ("shared", 4)
     assert kernel.variant((4, 128, 1 << 17), LARGE_BYTES) == ("large", 64)
     assert [program.builder for program in kernel.programs()] == [
+        "batch_norm_bwd_channels",
         "batch_norm_bwd_channels",
         "batch_norm_bwd_planes",
         "batch_norm_bwd_planes",
@@ -172,8 +177,6 @@ def test_variants_of_gradients() -> None:
 @pytest.mark.parametrize(
     ("n", "lanes", "rows_of_a_block", "blocks"),
     [
-        (136, 16, 4, 16),
-        (256, 16, 4, 16),
         (264, 32, 2, 16),
         (512, 32, 2, 16),
         (4104, 128, 1, 4),
@@ -187,7 +190,7 @@ def test_variants_of_gradients() -> None:
     ],
 )
 def test_lean_settings(n: int, lanes: int, rows_of_a_block: int, blocks: int) -> None:
-    """Short rows have two accesses a thread; long ones up to eight, and their weights late."""
+    """The shorter rows have two accesses a thread; the longer up to eight, and their weights late."""
     for dtype in (torch.float16, torch.bfloat16):
         expected = LeanSettings(lanes=lanes, rows=rows_of_a_block, blocks=blocks, lean=True, late=n > 512)
         assert lean_settings(rows(n, dtype)) == expected
@@ -199,7 +202,7 @@ def test_lean_settings(n: int, lanes: int, rows_of_a_block: int, blocks: int) ->
 @pytest.mark.parametrize(
     ("call", "expected"),
     [
-        (rows(128), OnChipSettings(lanes=16, rows=8, blocks=1)),
+        (rows(128, torch.float32), OnChipSettings(lanes=32, rows=4, blocks=1)),
         (rows(520), OnChipSettings(lanes=96, rows=1, blocks=1)),
         (rows(4096), OnChipSettings(lanes=64, rows=1, blocks=8)),
         (rows(8192, torch.float32), OnChipSettings(lanes=256, rows=1, blocks=2)),
@@ -211,6 +214,24 @@ def test_other_rows_are_as_those_of_other_norms(call: LayerNormCall, expected: O
     """Rows between short and long ones, and what is float32, have the settings that norms share."""
     assert lean_settings(call) is None
     assert LayerNormOnChipKernel(call).settings == expected
+
+
+@pytest.mark.parametrize("kernel_type", [LayerNormOnChipKernel, RMSNormOnChipKernel])
+@pytest.mark.parametrize(("n", "lanes", "each"), [(8, 1, 1), (96, 16, 1), (128, 16, 1), (136, 16, 2), (256, 16, 2)])
+def test_short_settings(
+    kernel_type: type[LayerNormOnChipKernel | RMSNormOnChipKernel], n: int, lanes: int, each: int
+) -> None:
+    """Rows of a warp's accesses in half precision have a program of their own; longer ones and float32 do not."""
+    for dtype in (torch.float16, torch.bfloat16):
+        kernel = kernel_type(rows(n, dtype))
+        settings = kernel.settings
+        assert isinstance(settings, ShortSettings)
+        assert (settings.lanes, settings.each) == (lanes, each)
+        assert settings.lanes * settings.rows in (128, 256)
+        assert {program.builder for program in kernel.programs()} == {"short_rows"}
+        assert {dict(program.arguments)["centered"] for program in kernel.programs()} == {kernel_type.centered}
+    for call in (rows(n, torch.float32), rows(264)):
+        assert not isinstance(kernel_type(call).settings, ShortSettings)
 
 
 def test_a_row_kernel_has_a_program_for_each_signature() -> None:
@@ -245,13 +266,13 @@ def test_plane_launches_say_what_may_be_read(monkeypatch: pytest.MonkeyPatch) ->
     launches = Launches(monkeypatch)
     x, mean, var = torch.randn(2, 3, 8, 8).half(), torch.zeros(3), torch.ones(3)
     BatchNormTrainKernel(training(64)).forward(x, mean, var, None, torch.ones(3))
-    *_, eps, momentum, flags = launches.arguments[-1]
-    assert (eps, momentum, flags) == (1e-5, 0.1, 6)
-    assert launches.programs[-1].builder == "batch_norm_channels"
+    *_, eps, momentum, flags, factor, shift = launches.arguments[-1]
+    assert (eps, momentum, flags, factor, shift) == (1e-5, 0.1, 6, *divisor32(8))
+    assert launches.programs[-1].builder == "batch_norm_small"
     assert launches.tensors()[3].data_ptr() == mean.data_ptr()
     assert launches.tensors()[0].shape == (2, 3, 8, 8)
     BatchNormTrainKernel(training(64)).forward(x, None, None, None, None)
-    assert launches.arguments[-1][-1] == 0
+    assert launches.arguments[-1][-3] == 0
     BatchNormInferKernel(planes(64)).forward(x, mean, var, torch.ones(3), None)
     assert launches.arguments[-1][-1] == 1
 
@@ -319,11 +340,11 @@ def test_row_offsets_are_wide(
 
 @needs_nvcc
 def test_weights_of_long_rows_are_read_late() -> None:
-    """Weights of long rows come after the sums, which leaves their registers to the row; of short ones before."""
+    """Weights of long rows come after the sums, which leaves their registers to the row; of shorter ones before."""
     text = cuda.cross_compile(LayerNormOnChipKernel(rows(8192)).program(True, True), arch=90)
     assert text.index("__shfl_xor_sync") < text.index("(W + ")
     assert "__launch_bounds__(256, 4)" in text
-    short = cuda.cross_compile(LayerNormOnChipKernel(rows(256)).program(True, True), arch=90)
+    short = cuda.cross_compile(LayerNormOnChipKernel(rows(512)).program(True, True), arch=90)
     assert short.index("(W + ") < short.index("__shfl_xor_sync")
     assert "__launch_bounds__(64, 16)" in short
 

@@ -8,6 +8,7 @@ import shutil
 from contextlib import nullcontext
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor
 from tileops_kernels.build import cuda
 from tileops_kernels.build.program import Program
 from tileops_kernels.devices import DeviceFacts
+from tileops_kernels.division import divisor32
 from tileops_kernels.errors import NoImplementationError, StorageError
 from tileops_kernels.rope import Frequencies, RoPEPositionIdsCall, rope_position_ids_kernels
 from tileops_kernels.rope.frequencies import fixed_turns
@@ -154,7 +156,7 @@ def test_tokens_without_storage_are_refused() -> None:
 
 def test_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program gets tokens with plain strides at multiples of 16 bytes, positions, steps and the result."""
-    launched: list[tuple[Tensor, ...]] = []
+    launched: list[tuple[Any, ...]] = []
     programs: list[Program] = []
 
     def load(program: Program, *, arch: int, owner: str) -> cuda.CUDAFunction:
@@ -171,8 +173,8 @@ def test_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     start = next(k for k in range(1, 9) if flat[k:].data_ptr() % 16)
     for x, positions in ((flat[:240].view(5, 3, 16), ids[:5]), (flat[start : start + 240].view(5, 3, 16), ids[1:])):
         y = kernel.forward(x, positions)
-        source, given, steps, result = launched[-1]
-        assert (y.shape, steps is kernel._steps) == (x.shape, True)
+        source, given, steps, result, *divisor = launched[-1]
+        assert (y.shape, steps is kernel._steps, tuple(divisor)) == (x.shape, True, divisor32(1))
         assert (source.shape, source.stride(), source.data_ptr() % 16) == ((5, 3, 16), (48, 16, 1), 0)
         assert torch.equal(source, x)
         assert (given.stride(), given.data_ptr() % 16) == ((1,), 0)

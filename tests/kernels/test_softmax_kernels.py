@@ -15,6 +15,7 @@ from torch import Tensor
 from tileops_kernels.build import cuda
 from tileops_kernels.build.program import Program
 from tileops_kernels.devices import DeviceFacts
+from tileops_kernels.division import divisor64
 from tileops_kernels.errors import NoImplementationError
 from tileops_kernels.reduction import SOFTMAX_KERNELS, SoftmaxCall, softmax_kernels
 from tileops_kernels.reduction.launches import ColumnSettings, shared_axis
@@ -71,11 +72,11 @@ def test_every_kernel_type_is_registered() -> None:
         (9, 1, 1, OnChipSettings(vector=1, lanes=4, rows=32, steps=4, blocks=8)),
         (9, 256, 8, OnChipSettings(vector=8, lanes=16, rows=8, steps=2, blocks=12)),
         (9, 1024, 8, OnChipSettings(vector=8, lanes=64, rows=2, steps=2, blocks=16)),
-        (9, 4096, 8, OnChipSettings(vector=8, lanes=256, rows=1, steps=2, blocks=8)),
-        (9, 8192, 8, OnChipSettings(vector=8, lanes=512, rows=1, steps=2, blocks=4)),
+        (9, 4096, 8, OnChipSettings(vector=8, lanes=256, rows=1, steps=2, blocks=6)),
+        (9, 8192, 8, OnChipSettings(vector=8, lanes=256, rows=1, steps=4, blocks=4)),
         (67, 8200, 8, StreamingSettings(vector=8, lanes=512, unroll=4)),
         (66, 8200, 8, PartSettings(vector=8, lanes=256, unroll=1)),
-        (9, 1024, 1, OnChipSettings(vector=1, lanes=512, rows=1, steps=2, blocks=4)),
+        (9, 1024, 1, OnChipSettings(vector=1, lanes=256, rows=1, steps=4, blocks=4)),
         (67, 1025, 1, StreamingSettings(vector=1, lanes=512, unroll=4)),
     ],
 )
@@ -95,7 +96,7 @@ def test_parts(outer: int, reduced: int, expected: int) -> None:
 def test_column_settings() -> None:
     """A thread has a vector of columns to itself where they are many or short; of few, many share one, or hold it."""
     alone, few = ColumnSettings(8, across=256, down=1, unroll=4), ColumnSettings(8, across=4, down=64, unroll=2)
-    held = OnChipColumnSettings(8, across=4, down=32, unroll=2)
+    held = OnChipColumnSettings(8, across=8, down=16, unroll=4)
     assert column_settings(1024, 65, 8, 132) == few
     assert column_settings(1024, 64, 8, 132) == column_settings(32 * 132 - 1, 16, 8, 132) == held
     assert held.down * held.unroll == 64
@@ -201,8 +202,11 @@ class Launches:
         self.programs.append(program)
         columns = program.builder.startswith("softmax_columns")
 
-        def run(x: Tensor, *results: Tensor) -> None:
+        def run(x: Tensor, *others: Tensor | int) -> None:
+            results = [other for other in others if isinstance(other, Tensor)]
             self.given.append((x, *results))
+            divisor = divisor64(x.shape[2]) if columns else ()
+            assert others == (*results, *divisor)
             if program.builder != "softmax_weigh":
                 results[-1].copy_(x.softmax(1) if columns else x.flatten(1).softmax(1).view(x.shape))
 

@@ -12,8 +12,6 @@ met, and a row of nothing but minus infinity still gives NaN, as zero divided by
 HIGHEST = -LOWEST
 """The highest finite float32, at which the running maximum of a log-sum-exp stays, so that `exp` of infinity counts."""
 
-LOG2_E = 1.4426950408889634
-
 
 def identity(operation, dtype):
     """The value of `dtype`, float32, int32 or int64, that `operation` leaves every value unchanged by."""
@@ -146,31 +144,6 @@ def outcome(gives, total, count):
     if gives == "mean":
         return total / count
     return T.sqrt(total) if gives == "root" else total
-
-
-def power(difference, target):
-    """The exponential of `difference` in float32; for a narrower `target`, with an error that rounding hides."""
-    return T.exp(difference) if target == "float32" else T.exp2(difference * T.float32(LOG2_E))
-
-
-def weight(log, difference, target="float32"):
-    """An element's weight in a softmax by its `difference` from the greatest, or with `log` the weight's logarithm."""
-    return difference if log else power(difference, target)
-
-
-def weight_of(log, value, target):
-    """The weight itself, from what `weight` gave."""
-    return power(value, target) if log else value
-
-
-def share(log, total):
-    """What `part_of` takes of the `total` weight: its logarithm or reciprocal; parts of nothing are NaN."""
-    return T.log(total) if log else T.float32(1) / total
-
-
-def part_of(log, value, shared):
-    """What `weight` gave, as its part in the whole."""
-    return value - shared if log else value * shared
 
 
 def reduction(body, gives, source, x_shape, target, y_shape):

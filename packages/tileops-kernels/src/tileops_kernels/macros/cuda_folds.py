@@ -12,7 +12,8 @@ from typing import Any
 
 import tilelang.language as T  # noqa: N812
 
-from tileops_kernels.macros.combining import HIGHEST, LOWEST, power
+from tileops_kernels.macros.combining import HIGHEST, LOWEST
+from tileops_kernels.macros.cuda_exponentials import power
 from tileops_kernels.macros.cuda_rows import add_over_lanes, combine_over_lanes, fills_access, read_once
 
 

@@ -8,6 +8,7 @@ it takes a channel alone and goes through its vectors, those of one plane after 
 import tilelang.language as T  # noqa: N812
 
 from tileops_kernels.macros.cuda_rows import read_once
+from tileops_kernels.macros.division import quotient
 
 LARGE_LANES = 128
 """Threads of a block of plane_grid: the fewer, the nearer to a copy's time a pass came (docs/performance/norms.md)."""
@@ -46,26 +47,48 @@ def write_plane(x, k, vector, Y, entry, channel, first, lanes):
 
 
 @T.macro
-def read_channel(x, unroll, vector, X, channel, first, threads, length, count, once=False, before=()):
-    """x[*before, k, :] = vector first + k * threads of a channel that has `count` in planes of `length`; all int32.
+def place_in_channel(at, number, length, divisor):
+    """at[0], at[1] = the entry and the place in its plane of vector `number` of a channel; all int32.
 
-    A vector that is read `once` takes 16 bytes, and x then holds nothing before the vectors.
+    The `divisor` that is the length of a plane is used where it is given.
     """
-    for k in T.unroll(unroll):
-        if first + k * threads < count:
-            entry, place = T.truncdiv(first + k * threads, length), T.truncmod(first + k * threads, length)
-            if once:
-                read_once(x, k * vector, X, plane_offset(X, entry, channel, place))
-            else:
-                for v in T.vectorized(vector):
-                    x[(*before, k, v)] = X[entry, channel, place, v]
+    if divisor is None:
+        at[0] = T.truncdiv(number, length)
+        at[1] = T.truncmod(number, length)
+    else:
+        at[0] = quotient(number, divisor[0], divisor[1])
+        at[1] = number - at[0] * length
 
 
 @T.macro
-def write_channel(x, k, vector, Y, channel, first, threads, length):
+def read_channel(x, unroll, vector, X, channel, first, threads, length, count, once=False, before=(), divisor=None):
+    """x[*before, k, :] = vector first + k * threads of a channel that has `count` in planes of `length`; all int32.
+
+    A vector that is read `once` takes 16 bytes, and x then holds nothing before the vectors. The `divisor` is as for
+    place_in_channel.
+    """
+    at = T.alloc_local((2,), "int32")
+    for k in T.unroll(unroll):
+        if first + k * threads < count:
+            place_in_channel(at, first + k * threads, length, divisor)
+            T.assume(at[0] >= 0 and T.cast(at[0], "int64") < X.shape[0])
+            T.assume(at[1] >= 0 and T.cast(at[1], "int64") < X.shape[2])
+            if once:
+                read_once(x, k * vector, X, plane_offset(X, at[0], channel, at[1]))
+            else:
+                for v in T.vectorized(vector):
+                    x[(*before, k, v)] = X[at[0], channel, at[1], v]
+
+
+@T.macro
+def write_channel(x, k, vector, Y, channel, first, threads, length, divisor=None):
     """Write x[k, :] to where read_channel reads it."""
+    at = T.alloc_local((2,), "int32")
+    place_in_channel(at, first + k * threads, length, divisor)
+    T.assume(at[0] >= 0 and T.cast(at[0], "int64") < Y.shape[0])
+    T.assume(at[1] >= 0 and T.cast(at[1], "int64") < Y.shape[2])
     for v in T.vectorized(vector):
-        Y[T.truncdiv(first + k * threads, length), channel, T.truncmod(first + k * threads, length), v] = x[k, v]
+        Y[at[0], channel, at[1], v] = x[k, v]
 
 
 def plane_blocks(batch, channels, length, lanes, slots, unroll):

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tileops_kernels.build.program import Program
 from tileops_kernels.devices import made_current
+from tileops_kernels.division import divisor32
 from tileops_kernels.kernel import KernelType
 from tileops_kernels.norm.channel_interfaces import (
     BatchNormInferCall,
@@ -30,12 +31,14 @@ from tileops_kernels.norm.channels import (
 )
 from tileops_kernels.norm.planes import (
     CHANNEL_THREADS,
+    SMALL_UNROLL,
     CPUPlanes,
     CUDAPlanes,
     PlaneSettings,
     block_suffices,
     given_settings,
     is_large,
+    is_small,
     plane_settings,
     plane_sizes,
 )
@@ -43,27 +46,29 @@ from tileops_kernels.norm.planes import (
 CHANNEL_UNROLL = 8
 """Vectors of a thread that has its part of a channel in registers."""
 
-SMALL_UNROLL = 2
-"""Those of a channel that is held so, which more of a thread's registers would delay."""
-
 
 class BatchNormTrainKernel(OwnStatistics[BatchNormTrainCall], BatchNormTrainFwdInterface):
     """BatchNorm by the batch's statistics: a block for each channel, or three launches whose blocks share channels."""
 
     def whole_variants(self) -> Mapping[str, Program]:
         """The programs for `small` channels, and for `whole` ones of more vectors."""
-        channels = {"vector": self.settings.vector, "threads": CHANNEL_THREADS, "blocks": 2}
+        channels = {"vector": self.settings.vector, "threads": CHANNEL_THREADS}
         return {
-            "small": self.affine_program(CUDA_PROGRAMS, "batch_norm_channels", unroll=SMALL_UNROLL, **channels),
-            "whole": self.affine_program(CUDA_PROGRAMS, "batch_norm_channels", unroll=CHANNEL_UNROLL, **channels),
+            "small": self.affine_program("batch_norm_small", "batch_norm_small", unroll=SMALL_UNROLL, **channels),
+            "whole": self.affine_program(
+                CUDA_PROGRAMS, "batch_norm_channels", unroll=CHANNEL_UNROLL, blocks=2, **channels
+            ),
         }
+
+    def beside(self, variant: str, vectors: int) -> tuple[int, ...]:
+        """The divisor that is the vectors of a plane, for the programs of whole channels."""
+        return divisor32(vectors) if variant in ("small", "whole") else ()
 
     def whole(self, shape: tuple[int, int, int]) -> str | None:
         """See `OwnStatistics.whole`."""
         if not block_suffices(shape, CHANNEL_UNROLL, self.call.sm_count):
             return None
-        batch, _, vectors = shape
-        return "small" if batch * vectors <= CHANNEL_THREADS * SMALL_UNROLL else "whole"
+        return "small" if is_small(shape) else "whole"
 
     @classmethod
     def entry_for(cls, call: BatchNormTrainCall) -> tuple[Hashable, Callable[[], BatchNormTrainKernel]]:

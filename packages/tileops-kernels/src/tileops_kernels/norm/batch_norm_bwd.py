@@ -11,13 +11,16 @@ from torch import Tensor
 
 from tileops_kernels.build.program import Program
 from tileops_kernels.devices import made_current
+from tileops_kernels.division import divisor32
 from tileops_kernels.kernel import KernelType
 from tileops_kernels.norm.channel_interfaces import BatchNormBwdCall, BatchNormBwdInterface
 from tileops_kernels.norm.planes import (
     CHANNEL_THREADS,
+    SMALL_UNROLL,
     CPUPlanes,
     CUDAPlanes,
     block_suffices,
+    is_small,
     plane_settings,
     plane_sizes,
 )
@@ -40,12 +43,12 @@ class BatchNormBwdKernel(CUDAPlanes[BatchNormBwdCall], BatchNormBwdInterface):
     general: ClassVar[bool] = True
 
     def variants(self) -> Mapping[str, Program]:
-        """The programs for `whole` channels, which a block suffices for, and those whose blocks share channels."""
-        vector = self.settings.vector
-        channels = {"vector": vector, "threads": CHANNEL_THREADS, "unroll": CHANNEL_UNROLL, "blocks": 2}
+        """The programs for `small` and `whole` channels, which a block suffices for, and those that blocks share."""
+        channels = {"vector": self.settings.vector, "threads": CHANNEL_THREADS, "blocks": 2}
         shared = {"depth": self.settings.unroll, **self.sizes()}
         return {
-            "whole": self.program("batch_norm_bwd", "batch_norm_bwd_channels", **channels),
+            "small": self.program("batch_norm_bwd", "batch_norm_bwd_channels", unroll=SMALL_UNROLL, **channels),
+            "whole": self.program("batch_norm_bwd", "batch_norm_bwd_channels", unroll=CHANNEL_UNROLL, **channels),
             "shared": self.program("batch_norm_bwd", "batch_norm_bwd_planes", large=False, **shared),
             "large": self.program("batch_norm_bwd", "batch_norm_bwd_planes", large=True, **shared),
         }
@@ -53,7 +56,7 @@ class BatchNormBwdKernel(CUDAPlanes[BatchNormBwdCall], BatchNormBwdInterface):
     def variant(self, shape: tuple[int, int, int], size: int) -> tuple[str, int]:
         """The variant for (batch, channels, vectors) of `size` bytes, and in how many blocks it splits a channel."""
         if block_suffices(shape, CHANNEL_UNROLL, self.call.sm_count):
-            return "whole", 0
+            return "small" if is_small(shape) else "whole", 0
         return self.shared_variant(shape, size, self.settings.unroll)
 
     @classmethod
@@ -82,6 +85,7 @@ class BatchNormBwdKernel(CUDAPlanes[BatchNormBwdCall], BatchNormBwdInterface):
                 grad_x.as_strided(planes.shape, planes.stride()),
                 grad_weight,
                 grad_bias,
+                *(() if splits else divisor32(vectors)),
             )
         return results
 

@@ -90,6 +90,10 @@ class OwnStatistics(AffinePlanes[TrainCallT], CUDAPlanes[TrainCallT]):
         """The one of them that serves (batch, channels, vectors), None where blocks are to share channels."""
         ...
 
+    def beside(self, variant: str, vectors: int) -> tuple[int, ...]:  # noqa: ARG002 - for a norm whose programs take more
+        """What the program of a variant takes beside what all take, for planes of so many vectors."""
+        return ()
+
     def variants(self) -> Mapping[str, Program]:
         """The programs of whole channels, and those whose blocks share channels, for maps of all sizes."""
         shared = {"depth": self.settings.depth, "instances": self.instances, **self.sizes()}
@@ -140,6 +144,7 @@ class OwnStatistics(AffinePlanes[TrainCallT], CUDAPlanes[TrainCallT]):
                 self.call.eps,
                 self.call.momentum,
                 flags_of(weight, bias, running_mean),
+                *self.beside(variant, vectors),
             )
         return y
 

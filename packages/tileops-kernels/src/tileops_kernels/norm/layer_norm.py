@@ -21,7 +21,7 @@ from tileops_kernels.norm.rows import (
     vector_width,
     weight_dtypes,
 )
-from tileops_kernels.norm.spread import SpreadRows
+from tileops_kernels.norm.short import ShortRows, short_settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +33,15 @@ class LeanSettings(OnChipSettings):
 
 
 def lean_settings(call: LayerNormCall) -> LeanSettings | None:
-    """The settings of rows whose instructions bound them: short and long ones in half precision; None for others.
+    """The settings of rows whose instructions bound them: up to 64 and from 512 vectors on; None for others.
 
-    Short rows have two accesses a thread and blocks of 64 threads; long ones up to eight, with registers for 768
+    The shorter have two accesses a thread and blocks of 64 threads; the longer up to eight, with registers for 768
     threads on a multiprocessor, or for 512 where the last vectors are not all there, which takes more; 1024 vectors
     have 256 threads with four. A weight of float32 would take the registers that these leave, and float32 has fewer
     elements to an access.
     """
     vectors = call.n // vector_width(call)
-    if call.dtype.itemsize > 2 or weight_dtypes(call) or vectors <= 16 or 64 < vectors <= 512:
+    if call.dtype.itemsize > 2 or weight_dtypes(call) or 64 < vectors <= 512:
         return None
     if vectors <= 64:
         lanes = lanes_of(-(-vectors // 2))
@@ -63,17 +63,18 @@ class LayerNormCUDAKernel(CUDARows, LayerNormFwdInterface):
         return y
 
 
-class LayerNormOnChipKernel(LayerNormCUDAKernel, SpreadRows):
+class LayerNormOnChipKernel(LayerNormCUDAKernel, ShortRows):
     """LayerNorm with the whole row in registers: read once, written once."""
 
     preferred_over: ClassVar[frozenset[str]] = frozenset({"layer_norm_streaming"})
     spread_module: ClassVar[str] = "row_norm_spread"
+    centered: ClassVar[bool] = True
     threads: ClassVar[int] = 512
     """A bias is held beside the weight, for which 85 registers a thread would not do."""
 
     @classmethod
     def _choose(cls, call: LayerNormCall) -> OnChipSettings:
-        return lean_settings(call) or super()._choose(call)
+        return short_settings(call, centered=True) or lean_settings(call) or super()._choose(call)
 
 
 class LayerNormStreamingKernel(LayerNormCUDAKernel, StreamedRows):

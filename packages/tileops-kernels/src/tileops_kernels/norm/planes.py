@@ -25,6 +25,9 @@ THREADS = 256
 CHANNEL_THREADS = 512
 CHANNEL_TURNS = 4
 
+SMALL_UNROLL = 2
+"""Vectors of a thread of a small channel, which more of its registers would delay."""
+
 LARGE_BYTES = 1 << 29
 """What maps have at least of which caches hold too little to count on: ten times the cache of the device measured."""
 
@@ -118,6 +121,12 @@ def block_suffices(shape: tuple[int, int, int], unroll: int, sm_count: int) -> b
     batch, channels, vectors = shape
     turns = -(-batch * vectors // (CHANNEL_THREADS * unroll))
     return turns <= 1 or (turns <= CHANNEL_TURNS and channels >= sm_count)
+
+
+def is_small(shape: tuple[int, int, int]) -> bool:
+    """Whether the threads of a block hold a channel in `SMALL_UNROLL` vectors each."""
+    batch, _, vectors = shape
+    return batch * vectors <= CHANNEL_THREADS * SMALL_UNROLL
 
 
 class Planes(Kernel[PlanesCallT]):

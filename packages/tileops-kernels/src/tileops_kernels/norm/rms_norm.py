@@ -12,7 +12,7 @@ from tileops_kernels.kernel import KernelType
 from tileops_kernels.memory import ACCESS_BYTES
 from tileops_kernels.norm.interfaces import RMSNormFwdInterface
 from tileops_kernels.norm.rows import CPURows, CUDARows, GeneralRows, StreamedRows
-from tileops_kernels.norm.spread import SpreadRows
+from tileops_kernels.norm.short import ShortRows
 
 
 class RMSNormCUDAKernel(CUDARows, RMSNormFwdInterface):
@@ -38,11 +38,12 @@ class RMSNormCUDAKernel(CUDARows, RMSNormFwdInterface):
         return y
 
 
-class RMSNormOnChipKernel(RMSNormCUDAKernel, SpreadRows):
+class RMSNormOnChipKernel(RMSNormCUDAKernel, ShortRows):
     """RMSNorm with the whole row in registers: read once, written once."""
 
     preferred_over: ClassVar[frozenset[str]] = frozenset({"rms_norm_streaming"})
     spread_module: ClassVar[str] = "rms_norm"
+    centered: ClassVar[bool] = False
 
 
 class RMSNormStreamingKernel(RMSNormCUDAKernel, StreamedRows):

@@ -15,6 +15,7 @@ from tileops_kernels.build.launcher import CPUFunction
 from tileops_kernels.build.loaded import Loaded
 from tileops_kernels.build.program import Program
 from tileops_kernels.devices import made_current
+from tileops_kernels.division import divisor64
 from tileops_kernels.kernel import Kernel, KernelType
 from tileops_kernels.memory import ACCESS_BYTES
 from tileops_kernels.reduction.interfaces import SoftmaxCall, SoftmaxFwdInterface
@@ -81,7 +82,7 @@ BUILDERS: Mapping[type[Settings], Sequence[str]] = {
 }
 """The builders that each kind of settings belongs to, in the order in which they are launched."""
 
-ON_CHIP = ((4, 32, 4, 8), (16, 8, 2, 12), (64, 2, 2, 16), (128, 1, 2, 12), (256, 1, 2, 8), (512, 1, 2, 4))
+ON_CHIP = ((4, 32, 4, 8), (16, 8, 2, 12), (64, 2, 2, 16), (128, 1, 2, 12), (256, 1, 2, 6), (256, 1, 4, 4))
 """Lanes, rows of a block, accesses of a lane and blocks of a multiprocessor of the programs that hold a row."""
 
 
@@ -108,7 +109,7 @@ def column_settings(vectors: int, reduced: int, vector: int, sm_count: int) -> C
     if vectors >= 32 * sm_count:
         return ColumnSettings(vector=vector, across=32, down=8, unroll=4)
     if reduced <= 64:
-        return OnChipColumnSettings(vector=vector, across=4, down=32, unroll=2)
+        return OnChipColumnSettings(vector=vector, across=8, down=16, unroll=4)
     return ColumnSettings(vector=vector, across=4, down=64, unroll=2)
 
 
@@ -171,7 +172,7 @@ class SoftmaxKernel(_SoftmaxKernel):
                 vector = vector_width(inner, x.dtype)
                 (run,) = self._loaded[column_settings(outer * inner // vector, reduced, vector, self.call.sm_count)]
                 views = (columns_view(tensor, outer, reduced, inner, vector) for tensor in (x, y))
-                run(*views)
+                run(*views, *divisor64(inner // vector))
         return y
 
     def _launch_rows(self, x: Tensor, y: Tensor, outer: int, reduced: int) -> None:

@@ -21,6 +21,7 @@ from tileops_kernels.build.launcher import CPUFunction
 from tileops_kernels.build.loaded import Loaded
 from tileops_kernels.build.program import Program
 from tileops_kernels.devices import is_current
+from tileops_kernels.division import divisor32, divisor64
 from tileops_kernels.dtypes import FLOATS, float_refusal
 from tileops_kernels.entry_tables import entry_table
 from tileops_kernels.kernel import Kernel, KernelType
@@ -35,7 +36,7 @@ _IDS: Mapping[torch.dtype, str] = {torch.int32: "int32", torch.int64: "int64"}
 """The dtypes of positions, with TileLang's names for them."""
 
 _INT32_PLACES = 1 << 31
-"""Rows whose places are counted in 32 bits, in which dividing by run-time sizes is fast."""
+"""Rows whose places are counted in 64 bits; in 32, dividing them takes fewer instructions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,8 @@ class RotationKernel(_RotationKernel):
         wide = rows >= _INT32_PLACES
         run = self._loaded[wide]
         target = in_shape(y, (rows, width), (width, 1))
-        run(aligned_matrix(x, rows, width), self._table, target, heads, length)
+        divisor = divisor64 if wide else divisor32
+        run(aligned_matrix(x, rows, width), self._table, target, *divisor(heads), *divisor(length), length)
         return y
 
 
@@ -252,7 +254,7 @@ class TokenRotationKernel(_TokenRotationKernel):
         strides = heads * width, width, 1
         ids = in_shape(aligned(position_ids), (n,), (1,))
         source, target = in_shape(aligned(x), x.shape, strides), in_shape(y, x.shape, strides)
-        run(source, ids, self._steps, target)
+        run(source, ids, self._steps, target, *(divisor64 if wide else divisor32)(-(-heads // self.settings.shared)))
         return y
 
 

@@ -67,12 +67,13 @@ def batch_norm_inference(dtype, scales, vector, lanes, slots, unroll, large):
 
 
 def batch_norm_channels(dtype, scales, vector, threads, unroll, blocks):
-    """Training with a block for each channel; parameters X, W, B, M, V, Y, eps, momentum, flags.
+    """Training with a block for each channel; parameters X, W, B, M, V, Y, eps, momentum, flags, and a divisor.
 
     A channel is read in turns, and again in the other order; what the last turn has read stays in registers, so that a
     channel of one turn is read once. Where bit 4 of `flags` is set, the running statistics M and V are moved by
-    `momentum`; the other bits are as in batch_norm_inference. A channel has fewer vectors than int32 counts, and at
-    least `blocks` blocks fit on a multiprocessor, which bounds the registers of a thread.
+    `momentum`; the other bits are as in batch_norm_inference. The divisor is the vectors of a plane. A channel has
+    fewer vectors than int32 counts, and at least `blocks` blocks fit on a multiprocessor, which bounds the registers of
+    a thread.
     """
     batch, channels, length = map_sizes()
     packed = fills_access(vector, dtype)
@@ -88,6 +89,8 @@ def batch_norm_channels(dtype, scales, vector, threads, unroll, blocks):
         eps: T.float32,
         momentum: T.float32,
         flags: T.int32,
+        factor: T.int64,
+        shift: T.int32,
     ):
         with T.Kernel(channels, threads=threads, prelude=KEEP_PACKED) as block:
             thread = T.get_thread_binding(0)
@@ -111,7 +114,7 @@ def batch_norm_channels(dtype, scales, vector, threads, unroll, blocks):
             clear_moments(moments)
             for turn in T.serial(turns):
                 first = turn * (threads * unroll) + thread
-                read_channel(x, unroll, vector, X, channel, first, threads, plane, count)
+                read_channel(x, unroll, vector, X, channel, first, threads, plane, count, divisor=(factor, shift))
                 add_vectors(moments, chunk, x, unroll, vector, first, threads, count, False, True, packed)
             elements = T.cast(batch * length * vector, "float32")
             moments_over_lanes(moments, sums, means, squares, 0, thread, threads, elements)
@@ -121,11 +124,11 @@ def batch_norm_channels(dtype, scales, vector, threads, unroll, blocks):
             for turn in T.serial(turns):
                 first = (turns - 1 - turn) * (threads * unroll) + thread
                 if turn > 0:
-                    read_channel(x, unroll, vector, X, channel, first, threads, plane, count)
+                    read_channel(x, unroll, vector, X, channel, first, threads, plane, count, divisor=(factor, shift))
                 for k in T.unroll(unroll):
                     if first + k * threads < count:
                         normalize_vector(x, k, vector, affine, dtype)
-                        write_channel(x, k, vector, Y, channel, first, threads, plane)
+                        write_channel(x, k, vector, Y, channel, first, threads, plane, (factor, shift))
 
     return normalize
 

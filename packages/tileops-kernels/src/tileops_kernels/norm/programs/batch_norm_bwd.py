@@ -125,7 +125,9 @@ def differentiate_planes(G, X, W, S, R, Y, D, E, batch, channels, length, sizes,
 
 
 def batch_norm_bwd_channels(dtype, vector, threads, unroll, blocks):
-    """A block for each channel; parameters G, X, W, S, R, Y, D, E: grad_out, x, weight, mean, rstd and their gradients.
+    """A block for each channel; parameters G, X, W, S, R, Y, D, E, and a divisor.
+
+    They are grad_out, x, weight, mean, rstd, the gradients of three of them, and the vectors of a plane.
 
     A channel is read in turns, and again in the other order; what the last turn has read stays in registers. Y is that
     of x, D that of the weight and E that of the bias. A channel has fewer vectors than int32 counts, and at least
@@ -143,6 +145,8 @@ def batch_norm_bwd_channels(dtype, vector, threads, unroll, blocks):
         Y: T.Tensor[(batch, channels, length, vector), dtype],
         D: T.Tensor[(channels,), "float32"],
         E: T.Tensor[(channels,), "float32"],
+        factor: T.int64,
+        shift: T.int32,
     ):
         with T.Kernel(channels, threads=threads) as block:
             thread = T.get_thread_binding(0)
@@ -163,8 +167,8 @@ def batch_norm_bwd_channels(dtype, vector, threads, unroll, blocks):
                 sums[i] = T.float32(0)
             for turn in T.serial(turns):
                 first = turn * (threads * unroll) + thread
-                read_channel(g, unroll, vector, G, channel, first, threads, plane, count)
-                read_channel(x, unroll, vector, X, channel, first, threads, plane, count)
+                read_channel(g, unroll, vector, G, channel, first, threads, plane, count, divisor=(factor, shift))
+                read_channel(x, unroll, vector, X, channel, first, threads, plane, count, divisor=(factor, shift))
                 add_products(sums, part, g, x, given[0], unroll, vector, first, threads, count, True)
             add_over_lanes(sums, partial, 0, thread, threads, count=2)
             product = sums[1] * given[1]
@@ -175,12 +179,12 @@ def batch_norm_bwd_channels(dtype, vector, threads, unroll, blocks):
             for turn in T.serial(turns):
                 first = (turns - 1 - turn) * (threads * unroll) + thread
                 if turn > 0:
-                    read_channel(g, unroll, vector, G, channel, first, threads, plane, count)
-                    read_channel(x, unroll, vector, X, channel, first, threads, plane, count)
+                    read_channel(g, unroll, vector, G, channel, first, threads, plane, count, divisor=(factor, shift))
+                    read_channel(x, unroll, vector, X, channel, first, threads, plane, count, divisor=(factor, shift))
                 for k in T.unroll(unroll):
                     if first + k * threads < count:
                         differentiate_vector(g, x, k, vector, slopes, dtype)
-                        write_channel(g, k, vector, Y, channel, first, threads, plane)
+                        write_channel(g, k, vector, Y, channel, first, threads, plane, (factor, shift))
 
     return differentiate
 

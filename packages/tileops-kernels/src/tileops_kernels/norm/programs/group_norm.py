@@ -8,7 +8,7 @@ import tilelang.language as T  # noqa: N812
 
 from tileops_kernels.macros.cuda_channels import normalize_planes
 from tileops_kernels.macros.cuda_rows import WARP, warps_of
-from tileops_kernels.macros.cuda_statistics import MERGED, form_statistics, merge_statistics
+from tileops_kernels.macros.cuda_statistics import MERGED, form_group_statistics, merge_statistics
 
 
 def group_norm_shared(dtype, scales, wide, threads, depth, vector, lanes, slots, unroll, span, large):
@@ -40,7 +40,7 @@ def group_norm_shared(dtype, scales, wide, threads, depth, vector, lanes, slots,
         eps: T.float32,
         flags: T.int32,
     ):
-        form_statistics(X, P, 1, groups, whole, splits, (wide, threads, 1, depth), dtype, large)
+        form_group_statistics(X, P, groups, whole, splits, (wide, threads, depth), dtype, large)
         with T.Kernel(T.ceildiv(groups, MERGED), threads=MERGED * WARP) as block:
             thread = T.get_thread_binding(0)
             slot, lane = thread // WARP, thread % WARP

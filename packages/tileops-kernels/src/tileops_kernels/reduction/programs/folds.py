@@ -9,6 +9,7 @@ to come the three parts of a `partial` result, and have one more parameter, what
 import tilelang.language as T  # noqa: N812
 
 from tileops_kernels.macros.combining import fold_program, planes_of
+from tileops_kernels.macros.cuda_exponentials import EXP2
 from tileops_kernels.macros.cuda_folds import FOLDS, given, read_parts
 from tileops_kernels.macros.cuda_planes import read_channel
 from tileops_kernels.macros.cuda_rows import READ_ONCE, fills_access, warps_of
@@ -24,7 +25,7 @@ def fold_rows(fold, gives, mean, source, parts, target, vector, lanes, rows, unr
 
     @T.macro
     def body(X, Y, M, divisor):
-        with T.Kernel(T.ceildiv(outer, rows), threads=rows * lanes, prelude=READ_ONCE) as block:
+        with T.Kernel(T.ceildiv(outer, rows), threads=rows * lanes, prelude=EXP2 + READ_ONCE) as block:
             thread = T.get_thread_binding(0)
             slot, lane = thread // lanes, thread % lanes
             row = T.cast(block, "int64") * rows + slot
@@ -68,7 +69,7 @@ def fold_planes(fold, gives, mean, source, parts, target, vector, threads, unrol
 
     @T.macro
     def body(X, Y, M, divisor):
-        with T.Kernel(channels, threads=threads, prelude=READ_ONCE) as block:
+        with T.Kernel(channels, threads=threads, prelude=EXP2 + READ_ONCE) as block:
             thread = T.get_thread_binding(0)
             channel = T.cast(block, "int64")
             plane = T.cast(length, "int32")
@@ -141,7 +142,7 @@ def fold_columns(fold, gives, mean, source, parts, target, vector, across, down,
 
     @T.macro
     def body(X, Y, M, divisor):
-        with T.Kernel(T.ceildiv(outer * vectors, across), threads=across * down, prelude=READ_ONCE) as block:
+        with T.Kernel(T.ceildiv(outer * vectors, across), threads=across * down, prelude=EXP2 + READ_ONCE) as block:
             thread = T.get_thread_binding(0)
             slot, lane = thread // across, thread % across
             index = T.cast(block, "int64") * across + lane

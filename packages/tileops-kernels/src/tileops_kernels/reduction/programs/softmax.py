@@ -7,7 +7,8 @@ infinity gives NaN.
 
 import tilelang.language as T  # noqa: N812
 
-from tileops_kernels.macros.combining import LOWEST, dealt, part_of, power, share, weight, weight_of, widened
+from tileops_kernels.macros.combining import LOWEST, dealt, widened
+from tileops_kernels.macros.cuda_exponentials import EXP2, part_of, power, share, weight, weight_of
 from tileops_kernels.macros.cuda_rows import READ_ONCE, combine_over_lanes, fills_access, read_once, warps_of
 
 
@@ -65,17 +66,13 @@ def softmax_on_chip(log, source, through, target, vector, lanes, rows, steps, bl
     At least `blocks` blocks fit on a multiprocessor, which bounds the registers of a thread.
     """
     outer, vectors = T.dynamic("outer", "int64"), T.dynamic("vectors", "int64")
-    once = fills_access(vector, source)
 
     @T.macro
     def read_row(X, row, lane, x):
         for k in T.unroll(steps):
             if row < outer and k * lanes + lane < vectors:
-                if once:
-                    read_once(x, k * vector, X, (row * vectors + k * lanes + lane) * vector)
-                else:
-                    for v in T.vectorized(vector):
-                        x[k, v] = X[row, k * lanes + lane, v]
+                for v in T.vectorized(vector):
+                    x[k, v] = X[row, k * lanes + lane, v]
 
     @T.macro
     def widen(row, lane, x, values, largest):
@@ -95,7 +92,7 @@ def softmax_on_chip(log, source, through, target, vector, lanes, rows, steps, bl
 
     @T.prim_func
     def program(X: T.Tensor[(outer, vectors, vector), source], Y: T.Tensor[(outer, vectors, vector), target]):
-        with T.Kernel(T.ceildiv(outer, rows), threads=rows * lanes, prelude=READ_ONCE) as block:
+        with T.Kernel(T.ceildiv(outer, rows), threads=rows * lanes, prelude=EXP2) as block:
             thread = T.get_thread_binding(0)
             slot, lane = thread // lanes, thread % lanes
             row = T.cast(block, "int64") * rows + slot
@@ -104,17 +101,16 @@ def softmax_on_chip(log, source, through, target, vector, lanes, rows, steps, bl
             values = T.alloc_local((steps, vector), "float32")
             largest = T.alloc_local((1,), "float32")
             total = T.alloc_local((1,), "float32")
-            maxima = T.alloc_shared((rows, warps_of(lanes)), "float32")
-            sums = T.alloc_shared((rows, warps_of(lanes)), "float32")
+            partial = T.alloc_shared((2 * rows, warps_of(lanes)), "float32")
             T.annotate_min_blocks_per_sm(blocks)
             largest[0] = T.float32(LOWEST)
             total[0] = T.float32(0)
             read_row(X, row, lane, x)
             widen(row, lane, x, values, largest)
-            combine_over_lanes("max", largest, maxima, slot, lane, lanes)
+            combine_over_lanes("max", largest, partial, slot, lane, lanes)
             exponentiate(row, lane, values, largest, total)
-            combine_over_lanes("sum", total, sums, slot, lane, lanes)
-            total[0] = share(log, total[0])
+            combine_over_lanes("sum", total, partial, rows + slot, lane, lanes)
+            total[0] = share(log, total[0], target)
             for k in T.unroll(steps):
                 if row < outer and k * lanes + lane < vectors:
                     for v in T.unroll(vector):
@@ -136,7 +132,7 @@ def softmax_streaming(log, source, through, target, vector, lanes, unroll):
 
     @T.prim_func
     def program(X: T.Tensor[(outer, vectors, vector), source], Y: T.Tensor[(outer, vectors, vector), target]):
-        with T.Kernel(outer, threads=lanes, prelude=READ_ONCE) as block:
+        with T.Kernel(outer, threads=lanes, prelude=EXP2 + READ_ONCE) as block:
             lane = T.get_thread_binding(0)
             row = T.cast(block, "int64")
             x = T.alloc_local((unroll, vector), source)
@@ -155,7 +151,7 @@ def softmax_streaming(log, source, through, target, vector, lanes, unroll):
                     x, unroll, vector, first, lanes, vectors, source, through, target, largest, earlier, total
                 )
             whole_over_lanes(largest, earlier, total, maxima, sums, 0, lane, lanes)
-            total[0] = share(log, total[0])
+            total[0] = share(log, total[0], target)
             for back in T.serial(T.ceildiv(vectors, chunk)):
                 first = (T.ceildiv(vectors, chunk) - 1 - back) * chunk + lane
                 read_chunk(x, unroll, vector, X, row, first, lanes, vectors, once)
@@ -177,7 +173,7 @@ def softmax_weigh(log, source, through, target, vector, lanes, unroll):  # noqa:
 
     @T.prim_func
     def program(X: T.Tensor[(outer, vectors, vector), source], P: T.Tensor[(outer, parts, 2), "float32"]):
-        with T.Kernel(outer, parts, threads=lanes) as (block, piece):
+        with T.Kernel(outer, parts, threads=lanes, prelude=EXP2) as (block, piece):
             lane = T.get_thread_binding(0)
             row = T.cast(block, "int64")
             x = T.alloc_local((unroll, vector), source)
@@ -216,7 +212,7 @@ def softmax_divide(log, source, through, target, vector, lanes, unroll):
         P: T.Tensor[(outer, parts, 2), "float32"],
         Y: T.Tensor[(outer, vectors, vector), target],
     ):
-        with T.Kernel(outer, parts, threads=lanes) as (block, piece):
+        with T.Kernel(outer, parts, threads=lanes, prelude=EXP2) as (block, piece):
             lane = T.get_thread_binding(0)
             row = T.cast(block, "int64")
             x = T.alloc_local((unroll, vector), source)
@@ -232,7 +228,7 @@ def softmax_divide(log, source, through, target, vector, lanes, unroll):
                 largest[0] = P[row, lane, 0]
                 total[0] = P[row, lane, 1]
             whole_over_lanes(largest, earlier, total, maxima, sums, 0, lane, lanes)
-            total[0] = share(log, total[0])
+            total[0] = share(log, total[0], target)
             for c in T.serial(dealt(T.ceildiv(vectors, chunk), piece, parts)):
                 first = (c * parts + piece) * chunk + lane
                 read_chunk(x, unroll, vector, X, row, first, lanes, vectors, False)

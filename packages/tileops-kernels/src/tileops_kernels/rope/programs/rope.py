@@ -6,6 +6,7 @@ sines, or stated by token, with angles computed where they are needed.
 
 import tilelang.language as T  # noqa: N812
 
+from tileops_kernels.macros.division import quotient
 from tileops_kernels.macros.fixed_turns import cosine_and_sine
 
 
@@ -33,10 +34,10 @@ def turn(x, start, cosines_and_sines, vector, interleaved, dtype):
 def rotate_rows(width, rotated, dtype, interleaved, vector, threads, index):
     """Rows of `width` elements, of which the first `rotated` are rotated and the others copied.
 
-    Parameters X (m, width), TABLE (2, positions, rotated // 2) float32, cosines and sines, Y (m, width), heads,
-    length; size m. Tokens of `heads` rows each repeat the positions 0 to `length` - 1. A pair is two neighbours if
-    `interleaved`, else an element and the one half of `rotated` further on. `vector` elements are moved at a time; they
-    divide every part of a row. `index` is the dtype in which places are counted.
+    Parameters X (m, width), TABLE (2, positions, rotated // 2) float32, cosines and sines, Y (m, width), the divisors
+    heads and length, and the latter itself; size m. Tokens of `heads` rows each repeat the positions 0 to `length` - 1.
+    A pair is two neighbours if `interleaved`, else an element and the one half of `rotated` further on. `vector`
+    elements are moved at a time; they divide every part of a row. `index` is the dtype in which places are counted.
     """
     m, positions = T.dynamic("m", "int64"), T.dynamic("positions", "int64")
     pairs = rotated // 2
@@ -48,7 +49,10 @@ def rotate_rows(width, rotated, dtype, interleaved, vector, threads, index):
         X: T.Tensor[(m, width), dtype],
         TABLE: T.Tensor[(2, positions, pairs), "float32"],
         Y: T.Tensor[(m, width), dtype],
-        heads: T.int64,
+        heads_factor: T.int64,
+        heads_shift: T.int32,
+        length_factor: T.int64,
+        length_shift: T.int32,
         length: T.int64,
     ):
         with T.Kernel(T.ceildiv(m * lanes, threads), threads=threads) as block:
@@ -60,8 +64,9 @@ def rotate_rows(width, rotated, dtype, interleaved, vector, threads, index):
             cosines_and_sines = T.alloc_local((2, vector), "float32")
             if row < m:
                 if turning == lanes or lane < turning:
-                    position[0] = T.truncdiv(T.cast(row, index), T.cast(heads, index))
-                    position[0] = T.truncmod(position[0], T.cast(length, index))
+                    position[0] = quotient(T.cast(row, index), heads_factor, heads_shift)
+                    position[0] -= quotient(position[0], length_factor, length_shift) * T.cast(length, index)
+                    T.assume(position[0] >= 0 and T.cast(position[0], "int64") < positions)
                     column = lane * vector
                     near, far = sides(column, pairs, vector, interleaved)
                     for v in T.vectorized(vector):
@@ -89,9 +94,10 @@ def rotate_tokens(width, rotated, dtype, ids, vector, shared, threads, index):
     """Tokens of rows of `width` elements, of which the first `rotated` are rotated and the others copied.
 
     Parameters X (n, heads, width), IDS (n) of dtype `ids`, STEPS (rotated // 2) int64, how far each pair turns from one
-    position to the next in units of 2 ** -64 turn, Y (n, heads, width); sizes heads, n. A pair is an element and the
-    one half of `rotated` further on. A thread computes the angles of `vector` pairs of a token, which also are the
-    elements of an access, and turns them in `shared` rows. `index` is the dtype in which places are counted.
+    position to the next in units of 2 ** -64 turn, Y (n, heads, width), the divisor that is the groups of a token;
+    sizes heads, n. A pair is an element and the one half of `rotated` further on. A thread computes the angles of
+    `vector` pairs of a token, which also are the elements of an access, and turns them in a group of `shared` rows.
+    `index` is the dtype in which places are counted.
     """
     n, heads = T.dynamic("n", "int64"), T.dynamic("heads", "int64")
     pairs = rotated // 2
@@ -104,6 +110,8 @@ def rotate_tokens(width, rotated, dtype, ids, vector, shared, threads, index):
         IDS: T.Tensor[(n,), ids],
         STEPS: T.Tensor[(pairs,), "int64"],
         Y: T.Tensor[(n, heads, width), dtype],
+        groups_factor: T.int64,
+        groups_shift: T.int32,
     ):
         with T.Kernel(T.ceildiv(n * T.ceildiv(heads, shared) * lanes, threads), threads=threads) as block:
             place = T.cast(block, "int64") * threads + T.get_thread_binding(0)
@@ -114,7 +122,7 @@ def rotate_tokens(width, rotated, dtype, ids, vector, shared, threads, index):
             x = T.alloc_local((shared * 2 * vector,), dtype)
             cosines_and_sines = T.alloc_local((2, vector), "float32")
             if group < n * groups:
-                token[0] = T.truncdiv(T.cast(group, index), T.cast(groups, index))
+                token[0] = quotient(T.cast(group, index), groups_factor, groups_shift)
                 head = (group - T.cast(token[0], "int64") * groups) * shared
                 T.assume(token[0] >= 0 and T.cast(token[0], "int64") < n and head >= 0)
                 if turning == lanes or lane < turning:
