@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from tileops_kernels.build import cuda
 from tileops_kernels.build.program import Program
