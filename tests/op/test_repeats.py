@@ -178,11 +178,11 @@ def test_a_kept_call_holds_no_tensor_and_no_op() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # torch's, of layouts that may change
-@pytest.mark.parametrize("layout", ["coo", "csr", "nested", "mkldnn"])
+@pytest.mark.parametrize("layout", ["sparse", "csr", "nested", "mkldnn"])
 def test_tensors_that_cannot_be_compared_are_refused(layout: str, op: DirectFwdOp) -> None:
     """They are named before torch is asked whether they are alike, by an instance that keeps calls and by another."""
     made: dict[str, Callable[[], Tensor]] = {
-        "coo": lambda: torch.ones(2).to_sparse(),
+        "sparse": lambda: torch.ones(2).to_sparse(),
         "csr": lambda: torch.ones(2, 2).to_sparse_csr(),
         "nested": lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.strided),
         "mkldnn": lambda: torch.ones(2, 2).to_mkldnn(),
