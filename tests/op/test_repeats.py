@@ -155,9 +155,10 @@ def test_a_forward_of_a_subclass_is_what_runs() -> None:
 def test_calls_are_kept_within_bounds() -> None:
     """Lengths that grow with every call do not pile up, and every call is right."""
     op = DirectFwdOp()
-    for length in range(1, 30):
+    for length in range(1, 100):
         assert op(torch.ones(length)).tolist() == [2.0] * length
     assert len(op._running.repeats) == repeats._KEPT
+    assert max(repeat.seen.record.shapes[0] for repeat in op._running.repeats) > (80,)
 
 
 def test_a_kept_call_holds_no_tensor_and_no_op() -> None:

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from tileops.op.base import Op
 
 _KEPT: Final = 8
-"""Repeats that an instance keeps; past it the oldest is forgotten."""
+"""Repeats that an instance keeps."""
+
+_RENEWED: Final = 16
+"""Of so many further calls one takes the place of the oldest: keeping a call takes as long as making it does."""
 
 
 class _Absent(Tensor):
@@ -39,8 +42,11 @@ def run_repeatable(op: Op, inputs: Sequence[Tensor | None], compared: Sequence[T
     `compared` are the inputs with the stand-ins of those that the call leaves out. Not kept is a call that a target or
     its signature answers, that may reach other ops, whose device no tensor says, or that is alike not even itself.
     """
-    binding = op._binding
+    binding, running = op._binding, op._running
     result = run_call(op, inputs)
+    running.unlike += 1
+    if len(running.repeats) == _KEPT and running.unlike % _RENEWED:
+        return result
     seen = check_signature(op, inputs)
     results = result if isinstance(result, tuple) else (result,)
     if (
@@ -56,7 +62,6 @@ def run_repeatable(op: Op, inputs: Sequence[Tensor | None], compared: Sequence[T
     computation = _computation(op, inputs) if all(tensor.is_contiguous() for tensor in compared) else None
     differentiable = any(tensor.requires_grad for tensor in compared)
     repeat = Repeat(alike, _alike(results), computation, seen, binding, differentiable)
-    running = op._running
     with running.guard:
         running.repeats = (repeat, *running.repeats[: _KEPT - 1])
     return result

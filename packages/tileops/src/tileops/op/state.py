@@ -75,12 +75,13 @@ class RunningState:
     """What accumulates whatever target serves.
 
     `delegates` holds the sub-ops of a composite by stage and identity, `stages` the stage of each by the sub-op's `id`.
-    `placed` holds copies of construction-time tensors on the devices of calls.
+    `placed` holds copies of construction-time tensors on the devices of calls. `unlike` counts calls alike no repeat.
     """
 
     last_call: SignatureCall | None = None
     seen: dict[Hashable, SeenCall] = field(default_factory=dict)
     repeats: tuple[Repeat, ...] = ()
+    unlike: int = 0
     delegates: dict[tuple[str, Hashable], Op] = field(default_factory=dict)
     stages: dict[int, str] = field(default_factory=dict)
     placed: dict[tuple[str, torch.device], Tensor] = field(default_factory=dict)
