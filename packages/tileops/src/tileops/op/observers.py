@@ -22,19 +22,20 @@ _profiled = torch._C._autograd._profiler_enabled
 
 
 def watched() -> bool:
-    """Whether a function mode, forward mode or a profiler would see an operator called now.
+    """Whether a function mode, forward mode, a profiler or a transform would see an operator called now.
 
+    Within a transform tensors may be batches of nested ones, which torch ends the process for comparing.
     Dynamo is not among them: it traces the caller, and its graph holds the operator.
     """
-    return forward_ad._current_level >= 0 or _function_mode() or _profiled()
+    return forward_ad._current_level >= 0 or _function_mode() or _profiled() or _transform() is not None
 
 
 def transformed() -> bool:
-    """Whether a dispatch mode, a transform or a trace would see an operator called now.
+    """Whether a dispatch mode or a trace would see an operator called now.
 
     Dispatch keys that are active on this thread tell of each.
     """
-    return _dispatch_modes() > 0 or _transform() is not None or _trace() is not None
+    return _dispatch_modes() > 0 or _trace() is not None
 
 
 def plain(name: str) -> str:
