@@ -7,6 +7,7 @@ import platform
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -68,6 +69,48 @@ def test_rows_are_shared_among_threads(builder: CPUBuilder, rows: int, threads: 
 
     assert torch.equal(y[:rows], x * 2 + 0.5)
     assert bool(y[rows].isnan().all())
+
+
+def test_wrong_arguments_of_a_program_raise(builder: CPUBuilder) -> None:
+    """Too few or too many, or a value of another kind, are a TypeError, and nothing runs."""
+    run = builder.load(SCALE, owner="Toy")
+    x, y = torch.ones(1, WIDE), torch.zeros(1, WIDE)
+    places = x.data_ptr(), y.data_ptr()
+
+    with pytest.raises(TypeError, match="a program takes 5 arguments, received 4"):
+        run(*places, 0.5, 1)
+    for wrong in ((None, places[1], 0.5, 1, 1), (*places, "0.5", 1, 1), (*places, 0.5, 1.0, 1)):
+        with pytest.raises(TypeError):
+            run(*wrong)
+    assert not y.any()
+    run(*places, 2, True, 1)
+    assert torch.equal(y, torch.full((1, WIDE), 4.0))
+
+
+def test_other_threads_run_meanwhile(builder: CPUBuilder) -> None:
+    """A program lets go of the interpreter's lock: another thread of Python counts on while it runs."""
+    run = builder.load(SCALE, owner="Toy")
+    x = torch.ones(500, WIDE)
+    y, counted, done = torch.empty_like(x), [0], threading.Event()
+
+    def count() -> None:
+        while not done.is_set():
+            counted[0] += 1
+            time.sleep(0)
+
+    thread = threading.Thread(target=count)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(10.0)  # no thread is made to let go of the lock
+    try:
+        thread.start()
+        before = counted[0]
+        run(x.data_ptr(), y.data_ptr(), 0.5, len(x), 1)
+        after = counted[0]
+    finally:
+        done.set()
+        sys.setswitchinterval(interval)
+    thread.join()
+    assert after > before
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
@@ -165,30 +208,13 @@ def test_a_damaged_library_is_rebuilt(empty: CacheFolder) -> None:
     assert library.stat().st_size == len(whole)
 
 
-@pytest.mark.parametrize("types", [["nonsense", 3], ["nonsense"], [3], "float*", None])
-def test_types_that_no_entry_point_has_are_rebuilt(empty: CacheFolder, types: object) -> None:
-    """An entry whose index states no list of C types is built again instead of being called with a guess."""
-    CPUBuilder(lambda: empty).load(ADD, owner="Toy")
-    (library,) = (empty.root / "cpu").glob("*.so")
-    with empty.building("cpu", library.stem) as staging:
-        (staging / "program.so").write_bytes(library.read_bytes())
-        empty.store(library.stem, staging / "program.so", {"types": types})
-
-    run = CPUBuilder(lambda: empty).load(ADD, owner="Toy")
-
-    assert added(run, torch.zeros(8)).tolist() == [1.0] * 8
-    mended = empty.find("cpu", library.stem)
-    assert mended is not None
-    assert mended.facts["types"] == ["float*", "float*", "int32_t"]
-
-
 def test_a_stored_library_that_does_not_load_is_rebuilt(empty: CacheFolder) -> None:
     """An entry that agrees with its digest and yet cannot be loaded is built again."""
     CPUBuilder(lambda: empty).load(ADD, owner="Toy")
     (library,) = (empty.root / "cpu").glob("*.so")
     with empty.building("cpu", library.stem) as staging:
         (staging / "program.so").write_bytes(b"no library")
-        empty.store(library.stem, staging / "program.so", {"types": ["float*", "float*", "int32_t"]})
+        empty.store(library.stem, staging / "program.so", {})
 
     run = CPUBuilder(lambda: empty).load(ADD, owner="Toy")
 
@@ -276,7 +302,7 @@ def test_a_program_uses_its_parameters(builder: CPUBuilder) -> None:
 
 
 def test_arguments_have_types_that_can_be_passed() -> None:
-    """A scalar type that ctypes calls are not made with is refused when the source is generated."""
+    """A scalar type that no number of Python is read as is refused when the source is generated."""
     generated = "#include <tl_templates/cpp/common.h>\nint32_t main_kernel(float* X, half scale) {\n}\n"
 
     with pytest.raises(BuildError) as caught:

@@ -161,7 +161,9 @@ def test_a_library_without_the_entry_point_is_not_stored(
     hollow = script(tmp_path / "hollow", f'{FAKE}{OUTPUT}echo | g++ -shared -x c++ - -o "$2"')
     monkeypatch.setenv("CXX", hollow)
 
-    with pytest.raises(BuildError, match=r"the compiled library cannot be loaded: .*undefined symbol: tileops_run"):
+    with pytest.raises(
+        BuildError, match=r"the compiled library cannot be loaded: .*undefined symbol: tileops_function"
+    ):
         CPUBuilder(lambda: empty).load(ADD, owner="Toy")
 
     assert files(empty) == []

@@ -176,12 +176,13 @@ def test_a_nested_tensor_is_refused(served: ScaledFwdOp) -> None:
     """One that torch counts as strided has no shape that could be checked."""
     with pytest.warns(UserWarning, match="nested"):
         nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.strided)
-    with pytest.raises(LayoutError) as caught:
-        served(nested)
-    assert str(caught.value) == (
-        "ScaledFwdOp: x: expected a strided tensor, received layout nested; pass x as a dense tensor, with to_dense() "
-        "where it is sparse and to_padded_tensor() where it is nested"
-    )
+    for op in (served, ScaledFwdOp()):
+        with pytest.raises(LayoutError) as caught:
+            op(nested)
+        assert str(caught.value) == (
+            "ScaledFwdOp: x: expected a strided tensor, received layout nested; pass x as a dense tensor, with "
+            "to_dense() where it is sparse and to_padded_tensor() where it is nested"
+        )
 
 
 def test_a_failed_call_leaves_the_record_and_the_selection(served: ScaledFwdOp, passed: list[str]) -> None:

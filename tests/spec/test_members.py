@@ -34,6 +34,7 @@ FOR_SUBCLASSES = {
     "delegate_types",
     "injected_parameters",
     "forward",
+    "computation",
     "kernel_for",
     "key_for",
     "delegate_for",

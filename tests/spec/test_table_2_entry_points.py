@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tileops.backend import BUILTIN, BackendRegistry
 from tileops.errors import ArgumentError, ShapeError
-from tileops.op import Op, boundary
+from tileops.op import Op, boundary, repeats
 from tileops.op import base as base_module
 from tileops_kernels.errors import ContractTypeError
 
@@ -31,7 +31,7 @@ WITH_BOUNDARY: list[type[Op]] = [DoubleFwdOp, TripleFwdOp, NegateFwdOp, IntoFwdO
 def entered(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     """The calls that reach `run_call`, as (op class, entry point)."""
     found: list[tuple[str, str]] = []
-    for module, place in ((boundary, "operator"), (base_module, "bound by name")):
+    for module, place in ((boundary, "operator"), (repeats, "operator"), (base_module, "bound by name")):
 
         def watched(op: Op, *args: Any, place: str = place, real: Any = module.run_call, **kwargs: Any) -> Any:
             found.append((type(op).__name__, place))

@@ -1,4 +1,4 @@
-"""CPU programs: lowered to C++ by TileLang, compiled by the host's compiler, kept on disk and called by ctypes."""
+"""CPU programs: lowered to C++ by TileLang, compiled for the host, kept on disk and called as functions of Python."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from tileops_kernels.build import compiler, launcher
 from tileops_kernels.build.cache import CacheFolder, cache_folder
 from tileops_kernels.build.compiler import Compiler
-from tileops_kernels.build.launcher import CPUFunction, LibrarySource, RowSplit
+from tileops_kernels.build.launcher import CPUFunction, RowSplit
 from tileops_kernels.build.loaded import Entry, owner_of
 from tileops_kernels.build.lowering import LoweringError, import_tilelang, lower_to_c, tilelang_errors
 from tileops_kernels.build.once import Once
@@ -20,7 +20,7 @@ from tileops_kernels.build.program import Program
 from tileops_kernels.errors import BuildError
 
 SUBFOLDER = "cpu"
-FORMAT = 2
+FORMAT = 3
 """Raised when what is stored in an entry changes its meaning."""
 
 
@@ -52,10 +52,9 @@ class CPUBuilder:
             with folder.building(SUBFOLDER, key) as staging:
                 if (run := _stored(folder, key)) is not None:
                     return run
-                source, library = self._build(program, found, owner, staging)
-                run = _checked(library, source, owner)
-                facts = {"program": str(program), "compiler": found.version, "types": list(source.types)}
-                folder.store(key, library, facts)
+                library = self._build(program, found, owner, staging)
+                run = _checked(library, owner)
+                folder.store(key, library, {"program": str(program), "compiler": found.version})
                 return run
         except OSError as error:
             raise BuildError(
@@ -63,11 +62,10 @@ class CPUBuilder:
                 "room for it; free some space, or set TILEOPS_CACHE_DIR to another folder"
             ) from error
 
-    def _build(self, program: Program, found: Compiler, owner: str, staging: Path) -> tuple[LibrarySource, Path]:
+    def _build(self, program: Program, found: Compiler, owner: str, staging: Path) -> Path:
         """Write the source of `program` into `staging` and compile it there."""
-        source = _source(program, owner, self._limit)
         text, library = staging / "program.cpp", staging / "program.so"
-        text.write_text(source.text, encoding="utf-8")
+        text.write_text(_source(program, owner, self._limit), encoding="utf-8")
         command = [*found.command, *compiler.FLAGS, "-o", str(library), str(text)]
         compiler.run_compiler(command, owner=owner, limit=self._limit)
         if library.is_symlink() or not library.is_file():
@@ -75,7 +73,7 @@ class CPUBuilder:
                 f"{owner}: the C++ compiler reported success without a library; expected the file that -o names, "
                 f"received none; command: {shlex.join(command)}; set CXX to a working compiler"
             )
-        return source, library
+        return library
 
 
 def _key(program: Program, found: Compiler) -> str:
@@ -96,7 +94,7 @@ def _build_digest() -> str:
     return hashlib.sha256(Path(launcher.__file__).read_bytes() + launcher.prelude_text().encode()).hexdigest()
 
 
-def _source(program: Program, owner: str, limit: float) -> LibrarySource:
+def _source(program: Program, owner: str, limit: float) -> str:
     """Trace and lower `program`; its builder returns a prim_func, alone or with a RowSplit."""
     try:
         with tilelang_errors():
@@ -120,19 +118,18 @@ def _source(program: Program, owner: str, limit: float) -> LibrarySource:
 def _stored(folder: CacheFolder, key: str) -> CPUFunction | None:
     """The function of the library stored under `key`; None when there is none, or it cannot be loaded."""
     stored = folder.find(SUBFOLDER, key)
-    types = None if stored is None else launcher.argument_types(stored.facts.get("types"))
-    if stored is None or types is None:
+    if stored is None:
         return None
     try:
-        return launcher.entry_point(stored.path, types)
+        return launcher.entry_point(stored.path)
     except (OSError, AttributeError):
         return None
 
 
-def _checked(library: Path, source: LibrarySource, owner: str) -> CPUFunction:
+def _checked(library: Path, owner: str) -> CPUFunction:
     """The function of `library`, loaded before it is stored: what cannot be loaded is an error, not an entry."""
     try:
-        return launcher.entry_point(library, source.types)
+        return launcher.entry_point(library)
     except (OSError, AttributeError) as error:
         raise BuildError(
             f"{owner}: the compiled library cannot be loaded: {error}; set TILEOPS_CACHE_DIR to a folder from which "

@@ -1,4 +1,4 @@
-"""The source of a CPU library: our prelude, the generated program, and a launcher that shares rows among threads."""
+"""The source of a CPU library: our prelude, the generated program, a launcher that shares rows, and its function."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TypeAlias
 
 from tileops_kernels.errors import BuildError
 
-ENTRY_POINT = "tileops_run"
-"""The function that a CPU library exports: the program's arguments in order, its sizes, then the number of threads."""
+ENTRY_POINT = "tileops_function"
+"""What a CPU library exports: it gives the Python function that runs the program."""
 
 GRAIN = 16384
 """Elements that are worth a thread of their own: below twice this a call stays on the calling thread.
@@ -28,15 +28,16 @@ _PRELUDE = Path(__file__).with_name("prelude.h")
 _INCLUDE = "#include <tl_templates/cpp/common.h>"
 _SIGNATURE = re.compile(r"^int32_t (\w+)\(([^)]*)\) \{$", re.MULTILINE)
 
-_SCALARS: Mapping[str, type[ctypes._SimpleCData[int] | ctypes._SimpleCData[float] | ctypes._SimpleCData[bool]]] = {
-    "float": ctypes.c_float,
-    "double": ctypes.c_double,
-    "int8_t": ctypes.c_int8,
-    "int16_t": ctypes.c_int16,
-    "int32_t": ctypes.c_int32,
-    "int64_t": ctypes.c_int64,
-    "bool": ctypes.c_bool,
+_SCALARS: Mapping[str, str] = {
+    "float": "number",
+    "double": "number",
+    "int8_t": "integer",
+    "int16_t": "integer",
+    "int32_t": "integer",
+    "int64_t": "integer",
+    "bool": "integer",
 }
+"""The C types of scalars that a program can have, and how the prelude reads one of Python's numbers as such."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,20 +56,12 @@ class RowSplit:
     start: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LibrarySource:
-    """C++ text to compile, and the C types of its entry point's arguments."""
-
-    text: str
-    types: tuple[str, ...]
-
-
 def prelude_text() -> str:
     """The header text that stands in for TileLang's."""
     return _PRELUDE.read_text(encoding="utf-8")
 
 
-def library_source(generated: str, order: Sequence[str], split: RowSplit | None) -> LibrarySource:
+def library_source(generated: str, order: Sequence[str], split: RowSplit | None) -> str:
     """The whole source of a library.
 
     `generated` is TileLang's C text, which holds one function whose parameters are in an order of its own; `order`
@@ -93,27 +86,25 @@ def library_source(generated: str, order: Sequence[str], split: RowSplit | None)
             f"{', '.join(_SCALARS)}, received {parameters}; give the prim_func parameters of those types"
         )
     names = [*order, *(name for name in types if name not in order)]
-    launcher = _launcher(function, list(types), {name: types[name] for name in names}, split)
-    text = generated.replace(_INCLUDE, prelude_text(), 1) + launcher
-    return LibrarySource(text, (*(types[name] for name in names), "int32_t"))
+    ordered = {name: types[name] for name in names}
+    launcher = _launcher(function, list(types), ordered, split)
+    return generated.replace(_INCLUDE, prelude_text(), 1) + launcher + _function(ordered)
 
 
-def argument_types(stated: object) -> list[str] | None:
-    """`stated` when it is a list of C types that an entry point can have, else None."""
-    if not isinstance(stated, list) or not all(isinstance(name, str) and _is_type(name) for name in stated):
-        return None
-    return stated
-
-
-def entry_point(library: Path, types: Sequence[str]) -> CPUFunction:
-    """Load `library` and give its typed entry point.
+def entry_point(library: Path) -> CPUFunction:
+    """Load `library` and give the function that runs its program, which lets go of Python's lock meanwhile.
 
     Raises OSError when it cannot be loaded, and AttributeError when it has no entry point.
     """
-    function = ctypes.CDLL(str(library))[ENTRY_POINT]
-    function.argtypes = [ctypes.c_void_p if name.endswith("*") else _SCALARS[name] for name in types]
-    function.restype = None
+    give = ctypes.PyDLL(str(library))[ENTRY_POINT]
+    give.argtypes, give.restype = (), ctypes.py_object
+    function: CPUFunction = give()
     return function
+
+
+def _reader(kind: str) -> str:
+    """How the prelude reads an argument of a C type."""
+    return "address" if kind.endswith("*") else _SCALARS[kind]
 
 
 def _is_type(name: str) -> bool:
@@ -121,12 +112,12 @@ def _is_type(name: str) -> bool:
 
 
 def _launcher(function: str, passed: Sequence[str], types: Mapping[str, str], split: RowSplit | None) -> str:
-    """C++ text of the entry point, which calls `function` once or on one range of rows in each thread.
+    """C++ text of the launcher, which calls `function` once or on one range of rows in each thread.
 
     Names of its own begin with tileops_, so that no parameter of a program is hidden.
     """
     parameters = ", ".join(f"{kind} {name}" for name, kind in types.items())
-    head = f'\nextern "C" void {ENTRY_POINT}({parameters}, int32_t tileops_threads) {{\n'
+    head = f"\nstatic void tileops_run({parameters}, int32_t tileops_threads) {{\n"
     whole = f"{function}({', '.join(passed)});"
     if split is None:
         return f"{head}  (void)tileops_threads;\n  {whole}\n}}\n"
@@ -157,4 +148,30 @@ def _launcher(function: str, passed: Sequence[str], types: Mapping[str, str], sp
     }}
   }}
 }}
+"""
+
+
+def _function(types: Mapping[str, str]) -> str:
+    """C++ text of the Python function, which takes the program's arguments in order, its sizes and the threads.
+
+    A call through ctypes takes longer than the program of a short row (docs/performance/cpu.md).
+    """
+    kinds = [*types.values(), "int32_t"]
+    values = "".join(
+        f"  {kind} value_{place} = ({kind})tileops_{_reader(kind)}(given[{place}]);\n"
+        for place, kind in enumerate(kinds)
+    )
+    passed = ", ".join(f"value_{place}" for place in range(len(kinds)))
+    return f"""
+static PyObject *tileops_call(PyObject *, PyObject *const *given, intptr_t count) {{
+  if (count != {len(kinds)}) return tileops_miscounted({len(kinds)}, count);
+{values}\
+  if (PyErr_Occurred()) return nullptr;
+  void *lock = PyEval_SaveThread();
+  tileops_run({passed});
+  PyEval_RestoreThread(lock);
+  return tileops_none();
+}}
+static PyMethodDef tileops_method = {{"run", tileops_call, METH_FASTCALL, nullptr}};
+extern "C" PyObject *{ENTRY_POINT}() {{ return PyCFunction_NewEx(&tileops_method, nullptr, nullptr); }}
 """

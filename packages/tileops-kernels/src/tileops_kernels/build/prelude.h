@@ -7,6 +7,42 @@
 #include <stdint.h>
 #include <string.h>
 
+// What a function that Python calls is made of: parts of Python's stable interface, declared here since its headers need
+// not be installed. They are weak, so that linking misses nothing else; the process that loads a library has them.
+extern "C" {
+struct PyObject;
+typedef PyObject *(*PyCFunctionFast)(PyObject *, PyObject *const *, intptr_t);
+struct PyMethodDef {
+  const char *name;
+  PyCFunctionFast function;
+  int flags;
+  const char *text;
+};
+#define METH_FASTCALL 0x80
+#define TILEOPS_PYTHON extern __attribute__((weak))
+TILEOPS_PYTHON char _Py_NoneStruct[];
+TILEOPS_PYTHON PyObject *PyExc_TypeError;
+TILEOPS_PYTHON void Py_IncRef(PyObject *);
+TILEOPS_PYTHON PyObject *PyErr_Format(PyObject *, const char *, ...);
+TILEOPS_PYTHON PyObject *PyErr_Occurred(void);
+TILEOPS_PYTHON PyObject *PyCFunction_NewEx(PyMethodDef *, PyObject *, PyObject *);
+TILEOPS_PYTHON void *PyEval_SaveThread(void);
+TILEOPS_PYTHON void PyEval_RestoreThread(void *);
+TILEOPS_PYTHON void *PyLong_AsVoidPtr(PyObject *);
+TILEOPS_PYTHON long long PyLong_AsLongLong(PyObject *);
+TILEOPS_PYTHON double PyFloat_AsDouble(PyObject *);
+}
+static inline void *tileops_address(PyObject *given) { return PyLong_AsVoidPtr(given); }
+static inline long long tileops_integer(PyObject *given) { return PyLong_AsLongLong(given); }
+static inline double tileops_number(PyObject *given) { return PyFloat_AsDouble(given); }
+static inline PyObject *tileops_none() {
+  Py_IncRef((PyObject *)_Py_NoneStruct);
+  return (PyObject *)_Py_NoneStruct;
+}
+static inline PyObject *tileops_miscounted(int expected, intptr_t received) {
+  return PyErr_Format(PyExc_TypeError, "a program takes %d arguments, received %zd", expected, received);
+}
+
 // Eight float32 values in one register: the C text of TileLang's float32x8. A broadcast reaches the constructor as the
 // last of eight equal values.
 struct float8 {

@@ -108,7 +108,7 @@ class _ScanKernel(Kernel[ScanCall], ScanFwdInterface):
 
     def forward(self, x: Tensor, axis: int) -> Tensor:
         """See `ScanFwdInterface.forward`."""
-        y = torch.empty(x.shape, dtype=self.call.result, device=x.device)
+        y = torch.empty_like(x, dtype=self.call.result, memory_format=torch.contiguous_format)
         if x.numel() == 0:
             return y
         whole = Pass(*slices(x.shape, axis))

@@ -161,7 +161,7 @@ class SoftmaxKernel(_SoftmaxKernel):
 
     def forward(self, x: Tensor, axis: int) -> Tensor:
         """See `SoftmaxFwdInterface.forward`; the current device is what it was."""
-        y = torch.empty(x.shape, dtype=self.call.result, device=x.device)
+        y = torch.empty_like(x, dtype=self.call.result, memory_format=torch.contiguous_format)
         if x.numel() == 0:
             return y
         outer, reduced, inner = slices(x.shape, axis)
@@ -215,7 +215,7 @@ class SoftmaxCPUKernel(_SoftmaxKernel):
 
     def forward(self, x: Tensor, axis: int) -> Tensor:
         """See `SoftmaxFwdInterface.forward`; programs take their sizes in alphabetical order."""
-        y = torch.empty(x.shape, dtype=self.call.result, device=x.device)
+        y = torch.empty_like(x, dtype=self.call.result, memory_format=torch.contiguous_format)
         if x.numel() == 0:
             return y
         outer, reduced, inner = slices(x.shape, axis)

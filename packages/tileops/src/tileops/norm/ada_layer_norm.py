@@ -46,8 +46,11 @@ class AdaLayerNormFwdOp(LastAxisNormOp):
 
     def forward(self, x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
         """Compute the norm of checked inputs."""
-        kernel = self.kernel_for(ADA_LAYER_NORM, self.row_call(x))
-        return kernel(x.contiguous(), scale.contiguous(), shift.contiguous())
+        return self.computation(x)(x.contiguous(), scale.contiguous(), shift.contiguous())
+
+    def computation(self, x: Tensor, *others: Tensor | None) -> AdaLayerNormFwdInterface:  # noqa: ARG002 - they have x's dtype
+        """The kernel of calls like this one."""
+        return self.kernel_for(ADA_LAYER_NORM, self.row_call(x))
 
     if TYPE_CHECKING:
         __call__ = forward  # a call has forward's type
@@ -75,8 +78,12 @@ class AdaLayerNormZeroFwdOp(LastAxisNormOp):
 
     def forward(self, x: Tensor, scale: Tensor, shift: Tensor, gate: Tensor) -> Tensor:
         """Compute the norm of checked inputs."""
-        kernel = self.kernel_for(ADA_LAYER_NORM_ZERO, self.row_call(x))
+        kernel = self.computation(x)
         return kernel(x.contiguous(), scale.contiguous(), shift.contiguous(), gate.contiguous())
+
+    def computation(self, x: Tensor, *others: Tensor | None) -> AdaLayerNormZeroFwdInterface:  # noqa: ARG002 - they have x's dtype
+        """The kernel of calls like this one."""
+        return self.kernel_for(ADA_LAYER_NORM_ZERO, self.row_call(x))
 
     if TYPE_CHECKING:
         __call__ = forward  # a call has forward's type

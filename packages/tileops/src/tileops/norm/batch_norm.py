@@ -86,8 +86,14 @@ class BatchNormFwdOp(Op):
             return y
         if mean is None or var is None:
             raise AssertionError("the signature requires running statistics here")
-        infer = self._state(x.device, length, x.dtype)
-        return self.kernel_for(BATCH_NORM_INFER, infer)(x.contiguous(), mean, var, weight, bias)
+        infer = self.kernel_for(BATCH_NORM_INFER, self._state(x.device, length, x.dtype))
+        return infer(x.contiguous(), mean, var, weight, bias)
+
+    def computation(self, x: Tensor, *others: Tensor | None) -> BatchNormInferFwdInterface | None:  # noqa: ARG002 - channels
+        """The kernel of calls like this one, where it is all that runs."""
+        if self.training or x.numel() == 0:
+            return None
+        return self.kernel_for(BATCH_NORM_INFER, self._state(x.device, x.shape[2:].numel(), x.dtype))
 
     def _state(self, device: torch.device, length: int, dtype: torch.dtype) -> BatchNormInferCall:
         """What normalising by given statistics asks of its kernel: the last call spec, where calls are alike."""

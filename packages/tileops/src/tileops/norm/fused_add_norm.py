@@ -45,8 +45,12 @@ class FusedAddRMSNormFwdOp(LastAxisNormOp):
 
     def forward(self, x: Tensor, residual: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the norm and the sum of checked inputs."""
-        kernel = self.kernel_for(FUSED_ADD_RMS_NORM, self.row_call(x, weight))
+        kernel = self.computation(x, residual, weight)
         return kernel(x.contiguous(), residual.contiguous(), weight.contiguous())
+
+    def computation(self, x: Tensor, residual: Tensor, weight: Tensor) -> FusedAddRMSNormFwdInterface:  # noqa: ARG002 - has x's dtype
+        """The kernel of calls like this one."""
+        return self.kernel_for(FUSED_ADD_RMS_NORM, self.row_call(x, weight))
 
     if TYPE_CHECKING:
         __call__ = forward  # a call has forward's type
@@ -78,8 +82,18 @@ class FusedAddLayerNormFwdOp(LastAxisNormOp):
 
     def forward(self, x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the norm and the sum of checked inputs."""
-        kernel = self.kernel_for(FUSED_ADD_LAYER_NORM, self.row_call(x, weight))
+        kernel = self.computation(x, residual, weight, bias)
         return kernel(x.contiguous(), residual.contiguous(), weight.contiguous(), bias.contiguous())
+
+    def computation(
+        self,
+        x: Tensor,
+        residual: Tensor,  # noqa: ARG002 - has x's shape and dtype
+        weight: Tensor,
+        bias: Tensor,  # noqa: ARG002 - has weight's dtype
+    ) -> FusedAddLayerNormFwdInterface:
+        """The kernel of calls like this one."""
+        return self.kernel_for(FUSED_ADD_LAYER_NORM, self.row_call(x, weight))
 
     if TYPE_CHECKING:
         __call__ = forward  # a call has forward's type

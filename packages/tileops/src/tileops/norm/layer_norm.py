@@ -40,9 +40,11 @@ class LayerNormFwdOp(RowNormOp):
         """Compute the norm of checked inputs."""
         weight = None if weight is None else weight.contiguous()
         bias = None if bias is None else bias.contiguous()
-        return self.kernel_for(LAYER_NORM, self.row_call(x, bias if weight is None else weight))(
-            x.contiguous(), weight, bias
-        )
+        return self.computation(x, weight, bias)(x.contiguous(), weight, bias)
+
+    def computation(self, x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None) -> LayerNormFwdInterface:
+        """The kernel of calls like this one."""
+        return self.kernel_for(LAYER_NORM, self.row_call(x, bias if weight is None else weight))
 
     if TYPE_CHECKING:
         __call__ = forward  # a call has forward's type

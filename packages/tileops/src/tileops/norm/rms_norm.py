@@ -38,7 +38,11 @@ class RMSNormFwdOp(RowNormOp):
     def forward(self, x: Tensor, weight: Tensor | None = None) -> Tensor:
         """Compute the norm of checked inputs."""
         weight = None if weight is None else weight.contiguous()
-        return self.kernel_for(RMS_NORM, self.row_call(x, weight))(x.contiguous(), weight)
+        return self.computation(x, weight)(x.contiguous(), weight)
+
+    def computation(self, x: Tensor, weight: Tensor | None = None) -> RMSNormFwdInterface:
+        """The kernel of calls like this one."""
+        return self.kernel_for(RMS_NORM, self.row_call(x, weight))
 
     if TYPE_CHECKING:
         __call__ = forward  # a call has forward's type

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from functools import partial
 from typing import Any, ClassVar, Self, overload
 
@@ -152,6 +152,14 @@ class Op:
             f"{type(self).__name__}: forward is missing; expected a method that takes the signature's inputs, "
             "received none; define forward in the op class"
         )
+
+    def computation(self, *args: Any, **kwargs: Any) -> Callable[..., Any] | None:  # noqa: ARG002 - for overrides
+        """What computes calls like this one when it is given their inputs contiguous; None for `forward` itself.
+
+        A subclass that writes it calls it in `forward`. It follows from the inputs' metadata and the op's parameters
+        alone, since later calls whose inputs are alike run it at once.
+        """
+        return None
 
     @property
     def serving_target(self) -> str | None:

@@ -20,12 +20,13 @@ from torch.autograd.graph import increment_version
 
 from tileops.backend.registry import BUILTIN
 from tileops.op.arguments import MISSING, is_meta_call, refuse_arguments
-from tileops.op.boundary_source import boundary_source, written_arguments
-from tileops.op.call import check_signature, empty_result, report, run_call
+from tileops.op.boundary_source import boundary_source, operator_source, written_arguments
+from tileops.op.call import check_signature, empty_result, observing, report, run_call
 from tileops.op.gradients import exporting, forward_only, in_forward_mode, refuse_tangents
 from tileops.op.keys import instance
 from tileops.op.naming import operator_name
-from tileops.op.observers import PLAIN, observed
+from tileops.op.observers import PLAIN, transformed, watched
+from tileops.op.repeats import absent, run_repeatable
 
 if TYPE_CHECKING:
     from tileops.manifest.plan import EffectBranch, SignaturePlan
@@ -53,9 +54,16 @@ def generate_boundary(op_name: str, plan: SignaturePlan) -> CompileBoundary:
         previous._destroy()
     library = torch.library.Library(_NAMESPACE, "FRAGMENT")
     _LIBRARIES[op_name] = library
-    names = tuple(_define(library, op_name, plan, branch) for branch in plan.branches)
     source = boundary_source(plan)
-    return CompileBoundary(names, _compile(source, op_name, plan, names), source)
+    scope = _scope(op_name, plan)
+    run = _compile(operator_source(plan), f"operator of {op_name}", "run_operator", scope)
+    names = tuple(_define(library, op_name, plan, branch, run) for branch in plan.branches)
+    for number, (name, branch) in enumerate(zip(names, plan.branches, strict=True)):
+        scope[f"operator_{number}"] = _overload(name)
+        scope[f"ForwardOnly_{number}"] = forward_only(_overload(name), op_name, written_arguments(plan, branch))
+    call = _compile(source, f"compile boundary of {op_name}", "_call_boundary", scope)
+    call.__qualname__ = f"{op_name}._call_boundary"
+    return CompileBoundary(names, call, source)
 
 
 def schema(op_name: str, plan: SignaturePlan, branch: EffectBranch) -> str:
@@ -73,12 +81,17 @@ def schema(op_name: str, plan: SignaturePlan, branch: EffectBranch) -> str:
     return f"{name}({', '.join(arguments)}, str instance_key) -> {result}"
 
 
-def _define(library: torch.library.Library, op_name: str, plan: SignaturePlan, branch: EffectBranch) -> str:
+def _define(
+    library: torch.library.Library, op_name: str, plan: SignaturePlan, branch: EffectBranch, reading: FunctionType
+) -> str:
     text = schema(op_name, plan, branch)
     qualified = f"{_NAMESPACE}::{text.partition('(')[0]}"
     returned = _allocated(plan, branch)
     library.define(text, tags=(torch.Tag.pt2_compliant_tag,))
-    library.impl(qualified, _runner(plan, branch, returned), "CompositeExplicitAutograd")
+    if returned is not None or written_arguments(plan, branch):
+        library.impl(qualified, _runner(plan, branch, returned), "CompositeExplicitAutograd")
+    else:
+        library.impl(qualified, reading, "CompositeExplicitAutograd")
     torch.library.register_fake(qualified, _faker(branch, returned), lib=library)
     return qualified
 
@@ -100,18 +113,11 @@ def _allocated(plan: SignaturePlan, branch: EffectBranch) -> Returned | None:
 
 
 def _runner(plan: SignaturePlan, branch: EffectBranch, returned: Returned | None) -> Callable[..., Any]:
-    """The body of an operator: one call of the instance under the key.
+    """The body of an operator that writes tensors, or returns a part of the outputs: one call of the key's instance.
 
     What it writes counts as written for autograd, which then refuses to use a tensor saved before. An inference tensor
     is written in inference mode alone.
     """
-    if not branch.has_out and returned is None:
-
-        def run(*arguments: Any) -> Any:
-            return run_call(instance(arguments[-1]), arguments[:-1])
-
-        return run
-
     places = written_arguments(plan, branch)
 
     def run_effect(*arguments: Any) -> Any:
@@ -156,8 +162,9 @@ def _split(branch: EffectBranch, arguments: Sequence[Any]) -> tuple[Sequence[Any
     return (arguments[:-2], arguments[-2]) if branch.has_out else (arguments[:-1], None)
 
 
-def _compile(source: str, op_name: str, plan: SignaturePlan, names: tuple[str, ...]) -> FunctionType:
-    scope: dict[str, Any] = {
+def _scope(op_name: str, plan: SignaturePlan) -> dict[str, Any]:
+    """What the generated functions refer to, but for the operators."""
+    return {
         "BUILTIN": BUILTIN,
         "MISSING": MISSING,
         "PLAIN": PLAIN,
@@ -166,20 +173,25 @@ def _compile(source: str, op_name: str, plan: SignaturePlan, names: tuple[str, .
         "exporting": exporting,
         "strided": torch.strided,
         "in_forward_mode": in_forward_mode,
+        "instance": instance,
         "is_dynamo_compiling": torch.compiler.is_dynamo_compiling,
-        "observed": observed,
-        "run_call": run_call,
+        "observing": observing,
+        "report": report,
+        "run_repeatable": run_repeatable,
+        "transformed": transformed,
+        "watched": watched,
         "refuse_tangents": partial(refuse_tangents, op_name),
         "refuse_arguments": partial(refuse_arguments, op_name, plan),
+        **{f"absent_{place}": absent() for place in range(len(plan.inputs))},
     }
-    for number, (name, branch) in enumerate(zip(names, plan.branches, strict=True)):
-        scope[f"operator_{number}"] = _overload(name)
-        scope[f"ForwardOnly_{number}"] = forward_only(_overload(name), op_name, written_arguments(plan, branch))
-    filename = f"<tileops compile boundary of {op_name} #{next(_SERIAL)}>"
+
+
+def _compile(source: str, title: str, name: str, scope: dict[str, Any]) -> FunctionType:
+    """The function `name` of `source`, whose text tracebacks and debuggers find under `title`."""
+    filename = f"<tileops {title} #{next(_SERIAL)}>"
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
     exec(compile(source, filename, "exec"), scope)  # noqa: S102 - our own generated text
-    function: FunctionType = scope["_call_boundary"]
-    function.__qualname__ = f"{op_name}._call_boundary"
+    function: FunctionType = scope[name]
     return function
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tileops.errors import SignatureError
 from tileops.op.arguments import MISSING
-from tileops.op.observers import plain
+from tileops.op.observers import as_is, plain
 
 if TYPE_CHECKING:
     from tileops.manifest.plan import EffectBranch, SignaturePlan
@@ -24,8 +26,8 @@ def boundary_source(plan: SignaturePlan) -> str:
     required, optional = _required(plan), _optional(plan)
     parameters = [f"{name}=MISSING" if name in required else f"{name}=None" for name in names]
     wrong = ["excess", "unknown"]
-    wrong += [f"not (isinstance({name}, Tensor) and {name}.layout is strided)" for name in required]
-    wrong += [f"not ({name} is None or (isinstance({name}, Tensor) and {name}.layout is strided))" for name in optional]
+    wrong += [f"not ({_strided(name)})" for name in required]
+    wrong += [f"not ({name} is None or ({_strided(name)}))" for name in optional]
     settled = ", ".join(names) + ","
     lines = [
         f"def _call_boundary(self, {', '.join(parameters)}, *excess{', out=None' * buffered}, **unknown):",
@@ -42,6 +44,18 @@ def boundary_source(plan: SignaturePlan) -> str:
     for number, branch in enumerate(plan.branches):
         lines.append(f"    if branch == {number}:")
         lines += _branch(plan, branch, number, "        ")
+    return "\n".join([*lines, ""])
+
+
+def operator_source(plan: SignaturePlan) -> str:
+    """Source of the body of operators that write nothing and return all outputs: one call of the key's instance."""
+    lines = [
+        f"def run_operator({', '.join(plan.inputs)}, instance_key):",
+        "    self = instance(instance_key)",
+        *_where(_of_each(plan, plain), "    "),
+        *_repeated(plan, "repeat.binding is self._binding"),
+        f"    {_run_repeatable(plan)}",
+    ]
     return "\n".join([*lines, ""])
 
 
@@ -74,6 +88,10 @@ def _required(plan: SignaturePlan) -> list[str]:
 def _optional(plan: SignaturePlan) -> list[str]:
     """The tensors that a call may leave out, the caller's buffer last."""
     return [name for name in plan.inputs if name not in plan.required_inputs] + ["out"] * _buffered(plan)
+
+
+def _strided(name: str) -> str:
+    return f"isinstance({name}, Tensor) and {name}.layout is strided and not {name}.is_nested"
 
 
 def _bits(optional: list[str]) -> str:
@@ -112,22 +130,68 @@ def _unobserved(plan: SignaturePlan) -> list[str]:
     if not reading:
         return []
     required, optional = _required(plan), _optional(plan)
-    conditions = ["not is_dynamo_compiling()", "self._binding.target == BUILTIN", "not (excess or unknown)"]
-    conditions += [plain(plan, name) for name in required]
-    conditions += [f"({name} is None or ({plain(plan, name)}))" for name in plan.inputs if name not in required]
+    conditions = ["self._binding.target == BUILTIN", *_of_each(plan, partial(as_is, plan))]
     if len(reading) < len(plan.branches):
         conditions.append(f"self._effects[{_bits(optional)}] in {tuple(reading)}")
-    conditions += [f"not (is_grad_enabled() and ({_needs_gradient(required, optional)}))", "not observed()"]
-    run = f"run_call(self, ({', '.join(plan.inputs)},))"
-    returned = run if len(plan.outputs) == 1 else f"tuple({run})"
-    first, *others = conditions
+    conditions += [f"not (is_grad_enabled() and ({_needs_gradient(required, optional)}))", "not transformed()"]
+    asked = ["not is_dynamo_compiling()", "not (excess or unknown)", *["out is None"] * _buffered(plan)]
     return [
-        "    if (",
-        f"        {first}",
-        *(f"        and {item}" for item in others),
-        "    ):",
-        f"        return {returned}",
+        *_where([*asked, *_of_each(plan, plain), "not watched()"], "    "),
+        *_repeated(plan, "repeat.binding is self._binding and not (repeat.differentiable and is_grad_enabled())"),
+        *_where(conditions, "        "),
+        f"            {_run_repeatable(plan)}",
     ]
+
+
+def _where(conditions: list[str], indent: str) -> list[str]:
+    """The head of an `if`, one condition a line."""
+    first, *others = conditions
+    return [f"{indent}if (", f"{indent}    {first}", *(f"{indent}    and {each}" for each in others), f"{indent}):"]
+
+
+def _of_each(plan: SignaturePlan, condition: Callable[[str], str]) -> list[str]:
+    """A condition of every tensor that a call passes, the required ones first."""
+    conditions = [condition(name) for name in _required(plan)]
+    return conditions + [
+        f"({name} is None or ({condition(name)}))" for name in plan.inputs if name not in plan.required_inputs
+    ]
+
+
+def _repeated(plan: SignaturePlan, allowed: str) -> list[str]:
+    """The lines that run a call whose inputs are alike those of one that is kept, where it is `allowed`.
+
+    Its target is selected, it has no sub-ops and its inputs are checked: what is left is to check the result, and to
+    record the call.
+    """
+    single, inputs = len(plan.outputs) == 1, ", ".join(plan.inputs)
+    promised = "repeat.promised(result)"
+    if not single:
+        promised = f"type(result) is tuple and len(result) == {len(plan.outputs)} and repeat.promised(*result)"
+    seen = f"observing(repeat.seen, ({inputs},))" if plan.metadata_inputs else "repeat.seen"
+    return [
+        "        for repeat in self._running.repeats:",
+        f"            if repeat.alike({_compared(plan)}) and {allowed}:",
+        f"                result = (repeat.computation or self.forward)({inputs})",
+        f"                record = {seen}.record",
+        f"                if not ({promised}):",
+        "                    self._plan.check_result(record, result)",
+        "                self._running.last_call = record",
+        "                report(self, record)",
+        f"                return {'result' if single else 'tuple(result)'}",
+    ]
+
+
+def _run_repeatable(plan: SignaturePlan) -> str:
+    run = f"run_repeatable(self, ({', '.join(plan.inputs)},), ({_compared(plan)},))"
+    return f"return {run}" if len(plan.outputs) == 1 else f"return tuple({run})"
+
+
+def _compared(plan: SignaturePlan) -> str:
+    """The inputs of a call, with stand-ins for those that it leaves out, each of its own."""
+    return ", ".join(
+        name if name in plan.required_inputs else f"absent_{place} if {name} is None else {name}"
+        for place, name in enumerate(plan.inputs)
+    )
 
 
 def written_arguments(plan: SignaturePlan, branch: EffectBranch) -> tuple[int, ...]:

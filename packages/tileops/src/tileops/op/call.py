@@ -142,7 +142,7 @@ def check_signature(op: Op, inputs: Sequence[Tensor | None], out: Tensor | None 
     seen = op._running.seen.get(key)
     if seen is None:
         return _check_anew(op, key, inputs, out)
-    return _observing(seen, inputs) if seen.observed else seen
+    return observing(seen, inputs)
 
 
 def _check_anew(op: Op, key: Hashable, inputs: Sequence[Tensor | None], out: Tensor | None) -> SeenCall:
@@ -162,8 +162,10 @@ def _check_anew(op: Op, key: Hashable, inputs: Sequence[Tensor | None], out: Ten
     return seen
 
 
-def _observing(seen: SeenCall, inputs: Sequence[Tensor | None]) -> SeenCall:
-    """The call seen before with a record that refers to these inputs, whose contents may be others."""
+def observing(seen: SeenCall, inputs: Sequence[Tensor | None]) -> SeenCall:
+    """The call seen before; a record that refers to inputs refers to these, whose contents may be others."""
+    if not seen.observed:
+        return seen
     tensors = {name: tensor for name, place in seen.observed if (tensor := inputs[place]) is not None}
     return SeenCall(seen.record.observing(tensors), seen.answered)
 

@@ -21,27 +21,34 @@ _trace = torch._C._get_tracing_state
 _profiled = torch._C._autograd._profiler_enabled
 
 
-def observed() -> bool:
-    """Whether anything would see an operator called now: a mode, a transform, forward mode, a trace or a profiler.
+def watched() -> bool:
+    """Whether a function mode, forward mode, a profiler or a transform would see an operator called now.
 
+    Within a transform tensors may be batches of nested ones, which torch ends the process for comparing.
     Dynamo is not among them: it traces the caller, and its graph holds the operator.
     """
-    return (
-        forward_ad._current_level >= 0
-        or _dispatch_modes() > 0
-        or _function_mode()
-        or _transform() is not None
-        or _trace() is not None
-        or _profiled()
-    )
+    return forward_ad._current_level >= 0 or _function_mode() or _profiled() or _transform() is not None
 
 
-def plain(plan: SignaturePlan, name: str) -> str:
-    """Source of the condition that an operator would be given the tensor `name` as it is.
+def transformed() -> bool:
+    """Whether a dispatch mode or a trace would see an operator called now.
+
+    Dispatch keys that are active on this thread tell of each.
+    """
+    return _dispatch_modes() > 0 or _trace() is not None
+
+
+def plain(name: str) -> str:
+    """Source of the condition that the tensor `name` is of no class of its own, and can be compared with others."""
+    return f"type({name}) in PLAIN and not {name}.is_nested"
+
+
+def as_is(plan: SignaturePlan, name: str) -> str:
+    """Source of the condition that an operator would be given the plain tensor `name` as it is.
 
     Torch's dispatcher materialises negated views first, and conjugated ones.
     """
-    text = f"type({name}) in PLAIN and {name}.layout is strided and not {name}.is_neg()"
+    text = f"{name}.layout is strided and not {name}.is_neg()"
     return f"{text} and not {name}.is_conj()" if _takes_complex(plan) else text
 
 

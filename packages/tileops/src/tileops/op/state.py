@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -53,16 +53,35 @@ class SeenCall(NamedTuple):
     observed: tuple[tuple[str, int], ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """A checked call that no operator was needed for, and what it takes to run calls alike: see `tileops.op.repeats`.
+
+    `alike` tells whether tensors are alike its inputs and `promised` whether they are alike its results; under
+    `binding`, `computation` gives them, or `forward` where there is none. `differentiable` says that an input requires
+    a gradient where gradients are enabled.
+    """
+
+    alike: Callable[..., bool]
+    promised: Callable[..., bool]
+    computation: Callable[..., Any] | None
+    seen: SeenCall
+    binding: BindingState
+    differentiable: bool
+
+
 @dataclass(slots=True)
 class RunningState:
     """What accumulates whatever target serves.
 
     `delegates` holds the sub-ops of a composite by stage and identity, `stages` the stage of each by the sub-op's `id`.
-    `placed` holds copies of construction-time tensors on the devices of calls.
+    `placed` holds copies of construction-time tensors on the devices of calls. `unlike` counts calls alike no repeat.
     """
 
     last_call: SignatureCall | None = None
     seen: dict[Hashable, SeenCall] = field(default_factory=dict)
+    repeats: tuple[Repeat, ...] = ()
+    unlike: int = 0
     delegates: dict[tuple[str, Hashable], Op] = field(default_factory=dict)
     stages: dict[int, str] = field(default_factory=dict)
     placed: dict[tuple[str, torch.device], Tensor] = field(default_factory=dict)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
@@ -61,9 +62,13 @@ class ReduceOp(Op):
 
     def forward(self, x: Tensor) -> Tensor:
         """Compute the reduction of a checked input."""
+        return self.computation(x)(x.contiguous())
+
+    def computation(self, x: Tensor) -> Callable[[Tensor], Tensor]:
+        """The kernel of calls like this one, for their axes."""
         call, axes = self._state(x.dtype, x.device, x.dim())
-        y = self.kernel_for(REDUCE, call)(x.contiguous(), axes)
-        return keep_axes(y, x, axes) if self.keepdim else y
+        kernel = partial(self.kernel_for(REDUCE, call), axes=axes)
+        return partial(keeping_axes, kernel, axes) if self.keepdim else kernel
 
     def _state(self, dtype: torch.dtype, device: torch.device, rank: int) -> tuple[ReduceCall, tuple[int, ...]]:
         """The call spec and the axes of a call: those of the last one, the same objects, where they are alike."""
@@ -96,6 +101,11 @@ def reduced_axes(dim: int | Sequence[int] | None, rank: int, *, empty_is_all: bo
         return tuple(range(rank))
     given = (dim,) if isinstance(dim, int) else dim
     return tuple(sorted(axis % rank for axis in given)) if rank else ()
+
+
+def keeping_axes(reduce: Callable[[Tensor], Tensor], axes: Sequence[int], x: Tensor) -> Tensor:
+    """What `reduce` gives of x, with each of the reduced `axes` kept with length one."""
+    return keep_axes(reduce(x), x, axes)
 
 
 def keep_axes(y: Tensor, x: Tensor, axes: Sequence[int]) -> Tensor:

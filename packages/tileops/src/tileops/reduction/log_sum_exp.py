@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
 
 from tileops.op.base import Op
-from tileops.reduction.base import keep_axes, reduced_axes
+from tileops.reduction.base import keeping_axes, reduced_axes
 from tileops_kernels.interface import KernelInterface
 from tileops_kernels.kernel import KernelType
 from tileops_kernels.reduction import LOG_SUM_EXP, LOG_SUM_EXP_KERNELS, LogSumExpCall, LogSumExpFwdInterface
@@ -42,11 +43,15 @@ class LogSumExpFwdOp(Op):
 
     def forward(self, x: Tensor) -> Tensor:
         """Compute the log-sum-exp of a checked input."""
+        return self.computation(x)(x.contiguous())
+
+    def computation(self, x: Tensor) -> Callable[[Tensor], Tensor]:
+        """The kernel of calls like this one, for their axes."""
         result = x.dtype if x.dtype.is_floating_point else torch.float32
         call = LogSumExpCall(device=x.device, dtype=x.dtype, result=result)
         axes = reduced_axes(self.dim, x.dim())
-        y = self.kernel_for(LOG_SUM_EXP, call)(x.contiguous(), axes)
-        return keep_axes(y, x, axes) if self.keepdim else y
+        kernel = partial(self.kernel_for(LOG_SUM_EXP, call), axes=axes)
+        return partial(keeping_axes, kernel, axes) if self.keepdim else kernel
 
     if TYPE_CHECKING:
         __call__ = forward  # a call has forward's type

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
@@ -28,7 +29,11 @@ class ScanOp(Op):
 
     def forward(self, x: Tensor) -> Tensor:
         """Compute the scan of a checked input."""
-        return self.kernel_for(SCAN, self._state(x.dtype, x.device))(x.contiguous(), self.dim % x.dim())
+        return self.computation(x)(x.contiguous())
+
+    def computation(self, x: Tensor) -> Callable[[Tensor], Tensor]:
+        """The kernel of calls like this one, for their axis."""
+        return partial(self.kernel_for(SCAN, self._state(x.dtype, x.device)), axis=self.dim % x.dim())
 
     def _state(self, dtype: torch.dtype, device: torch.device) -> ScanCall:
         """What a scan asks of its kernel: the last call spec, where calls are alike."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
@@ -29,11 +30,15 @@ class SoftmaxOp(Op):
 
     def forward(self, x: Tensor) -> Tensor:
         """Compute the softmax of a checked input."""
+        return self.computation(x)(x.contiguous())
+
+    def computation(self, x: Tensor) -> Callable[[Tensor], Tensor]:
+        """The kernel of calls like this one, for their axis."""
         call = SoftmaxCall(device=x.device, dtype=x.dtype, result=self.dtype or x.dtype, log=self.log)
         kernel = self.kernel_for(SOFTMAX, call)
         if x.dim() == 0:
-            return kernel(x.view(1), 0).view(())
-        return kernel(x.contiguous(), softmax_axis(self.dim, x.dim()))
+            return lambda x: kernel(x.view(1), 0).view(())
+        return partial(kernel, axis=softmax_axis(self.dim, x.dim()))
 
     if TYPE_CHECKING:
         __call__ = forward  # a call has forward's type

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from torch import Tensor
 
 from tileops.op.base import Op
-from tileops.reduction.base import keep_axes, reduced_axes
+from tileops.reduction.base import keep_axes, keeping_axes, reduced_axes
 from tileops_kernels.interface import KernelInterface
 from tileops_kernels.kernel import KernelType
 from tileops_kernels.reduction import (
@@ -49,10 +50,14 @@ class OneSpreadOp(SpreadOp):
 
     def forward(self, x: Tensor) -> Tensor:
         """Compute the spread of a checked input."""
+        return self.computation(x)(x.contiguous())
+
+    def computation(self, x: Tensor) -> Callable[[Tensor], Tensor]:
+        """The kernel of calls like this one, for their axes."""
         call = VarianceCall(device=x.device, dtype=x.dtype, gives=self.gives)
         axes = reduced_axes(self.dim, x.dim())
-        y = self.kernel_for(VARIANCE, call)(x.contiguous(), axes, self.correction)
-        return keep_axes(y, x, axes) if self.keepdim else y
+        kernel = partial(self.kernel_for(VARIANCE, call), axes=axes, correction=self.correction)
+        return partial(keeping_axes, kernel, axes) if self.keepdim else kernel
 
     if TYPE_CHECKING:
         __call__ = forward  # a call has forward's type
