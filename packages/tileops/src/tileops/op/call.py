@@ -167,7 +167,7 @@ def observing(seen: SeenCall, inputs: Sequence[Tensor | None]) -> SeenCall:
     if not seen.observed:
         return seen
     tensors = {name: tensor for name, place in seen.observed if (tensor := inputs[place]) is not None}
-    return SeenCall(seen.record.observing(tensors), seen.answered)
+    return SeenCall(seen.record.observing(tensors), seen.answered, seen.observed)
 
 
 def _answered(op: Op, record: SignatureCall) -> bool:
