@@ -155,6 +155,21 @@ def test_a_forward_of_a_subclass_is_what_runs() -> None:
     assert [op(torch.ones(2)).tolist() for _ in range(3)] == [[3.0, 3.0]] * 3
 
 
+def test_a_forward_put_in_place_later_is_what_runs(op: DirectFwdOp, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether on the instance or on its class, before the first call or after calls alike; taken back, it is gone."""
+    op.forward = lambda x, bias=None: x.clone()  # type: ignore[method-assign]
+    assert [op(torch.ones(2)).tolist() for _ in range(3)] == [[1.0, 1.0]] * 3
+    del op.forward
+    other, fresh = DirectFwdOp(), DirectFwdOp()
+    assert [other(torch.ones(2)).tolist() for _ in range(3)] == [[2.0, 2.0]] * 3
+    with monkeypatch.context() as patch:
+        patch.setattr(DirectFwdOp, "forward", lambda self, x, bias=None: x + 6)
+        for each in (other, fresh):
+            assert [each(torch.ones(2)).tolist() for _ in range(3)] == [[7.0, 7.0]] * 3
+    for each in (op, other, fresh):
+        assert [each(torch.ones(2)).tolist() for _ in range(3)] == [[2.0, 2.0]] * 3
+
+
 def test_calls_are_kept_within_bounds() -> None:
     """Lengths that grow with every call do not pile up, and every call is right."""
     op = DirectFwdOp()

@@ -67,6 +67,8 @@ class Op:
     """Whether a call computes together with other processes: it then runs also where it writes no element itself."""
 
     __signature__: ClassVar[inspect.Signature]
+    _computed: ClassVar[Callable[..., Any] | None] = None
+    """The `forward` that `computation` was written for, None for an op that writes none."""
     _plan: ClassVar[SignaturePlan]
     _contract: ClassVar[str]
     _backends: ClassVar[Discovery] = PROCESS
@@ -78,6 +80,8 @@ class Op:
         if backends is not None:
             cls._backends = backends
         cls.__signature__ = constructor_signature(cls)
+        if "computation" in vars(cls):
+            cls._computed = cls.forward
         found = entry if entry is not None else registry.find(cls.__name__)
         if found is None:
             return
@@ -275,6 +279,8 @@ class Op:
                 f"construct another {type(self).__name__}"
             )
         super().__setattr__(name, value)
+        if name in ("forward", "computation") and "_running" in self.__dict__:
+            self._running.repeats = ()
 
     def __repr__(self) -> str:
         """The constructor's call, with the settled parameters."""

@@ -61,21 +61,17 @@ def run_repeatable(op: Op, inputs: Sequence[Tensor | None], compared: Sequence[T
         return result
     computation = _computation(op, inputs) if all(tensor.is_contiguous() for tensor in compared) else None
     differentiable = any(tensor.requires_grad for tensor in compared)
-    repeat = Repeat(alike, _alike(results), computation, seen, binding, differentiable)
+    replaced = None if computation is None else type(op).forward
+    repeat = Repeat(alike, _alike(results), computation, replaced, seen, binding, differentiable)
     with running.guard:
         running.repeats = (repeat, *running.repeats[: _KEPT - 1])
     return result
 
 
 def _computation(op: Op, inputs: Sequence[Tensor | None]) -> Callable[..., Any] | None:
-    """The op's own computation, unless `forward` was overridden after it was written."""
-    if "forward" not in vars(op):
-        for each in type(op).__mro__:
-            if "computation" in vars(each):
-                return op.computation(*inputs)
-            if "forward" in vars(each):
-                break
-    return None
+    """The op's own computation, unless another `forward` was put in place of the one that it was written for."""
+    overridden = "forward" in vars(op) or type(op).forward is not type(op)._computed
+    return None if overridden else op.computation(*inputs)
 
 
 def _alike(tensors: Sequence[Tensor]) -> Callable[..., bool]:

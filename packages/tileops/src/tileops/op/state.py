@@ -58,13 +58,14 @@ class Repeat:
     """A checked call that no operator was needed for, and what it takes to run calls alike: see `tileops.op.repeats`.
 
     `alike` tells whether tensors are alike its inputs and `promised` whether they are alike its results; under
-    `binding`, `computation` gives them, or `forward` where there is none. `differentiable` says that an input requires
-    a gradient where gradients are enabled.
+    `binding`, `computation` gives them while the class's `forward` is `replaced`, else `forward` does.
+    `differentiable` says that an input requires a gradient where gradients are enabled.
     """
 
     alike: Callable[..., bool]
     promised: Callable[..., bool]
     computation: Callable[..., Any] | None
+    replaced: Callable[..., Any] | None
     seen: SeenCall
     binding: BindingState
     differentiable: bool
