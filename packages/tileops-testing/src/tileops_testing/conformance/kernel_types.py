@@ -61,7 +61,7 @@ def check_kernel_type(
     for case in cases or cases_of(served_op, small=where.type == "cpu"):
         finding, calls = _on_case(subject, case)
         findings.append(finding)
-        served += [(case, call) for call in calls if finding.outcome == "passed"]
+        served += [(case, call) for call in dict.fromkeys(calls) if finding.outcome == "passed"]
     findings += _on_shared_entries(subject, served)
     if all(finding.outcome != "passed" for finding in findings[1:]) and not any(
         finding.outcome == "failed" for finding in findings
