@@ -171,8 +171,9 @@ def _repeated(plan: SignaturePlan, allowed: str) -> list[str]:
     return [
         "        for repeat in self._running.repeats:",
         f"            if repeat.alike({_compared(plan)}) and {allowed}:",
-        "                compute = repeat.computation if type(self).forward is repeat.replaced else self.forward",
-        f"                result = compute({inputs})",
+        "                result = (repeat.computation if type(self).forward is repeat.replaced else self.forward)(",
+        f"                    {inputs}",
+        "                )",
         f"                record = {seen}.record",
         f"                if not ({promised}):",
         "                    self._plan.check_result(record, result)",
