@@ -55,6 +55,45 @@ struct float8 {
 static inline float8 operator+(float8 a, float8 b) { return a.values + b.values; }
 static inline float8 operator*(float8 a, float8 b) { return a.values * b.values; }
 
+// Sixteen of them, TileLang's float32x16.
+struct float16 {
+  typedef float native __attribute__((vector_size(64), aligned(4), may_alias));
+  native values;
+  float16() = default;
+  float16(float value) : values(value - native{}) {}
+  float16(native given) : values(given) {}
+};
+static inline float16 operator*(float16 a, float16 b) { return a.values * b.values; }
+
+// Operations on two registers of one width, or on two values; amax and amin give NaN where either is.
+template <typename Values> static inline Values tileops_sum_of(Values a, Values b) { return a + b; }
+template <typename Values> static inline Values tileops_prod_of(Values a, Values b) { return a * b; }
+template <typename Values> static inline Values tileops_amax_of(Values a, Values b) { return (a > b) | (a != a) ? a : b; }
+template <typename Values> static inline Values tileops_amin_of(Values a, Values b) { return (a < b) | (a != a) ? a : b; }
+
+#if defined(__AVX512F__) && !defined(__clang__)
+
+// One mask in place of two, and of their union.
+template <> inline float16::native tileops_amax_of(float16::native a, float16::native b) {
+  float16::native number = __builtin_ia32_maxps512_mask(a, b, a, 0xFFFF, 4);
+  return a != a ? a : number;
+}
+template <> inline float16::native tileops_amin_of(float16::native a, float16::native b) {
+  float16::native number = __builtin_ia32_minps512_mask(a, b, a, 0xFFFF, 4);
+  return a != a ? a : number;
+}
+
+#endif
+
+// A half of a register.
+template <typename Half, typename Whole> static inline Half tileops_half(Whole whole, int which) {
+  Half half;
+  memcpy(&half, (const char *)&whole + which * sizeof half, sizeof half);
+  return half;
+}
+
+typedef float tileops_float4 __attribute__((vector_size(16)));
+
 extern "C" {
 
 #if defined(__F16C__)
@@ -215,5 +254,40 @@ static inline int32_t tileops_store_float32(float *__restrict__ source, float *_
   for (int32_t i = 0; i < count; ++i) target[offset + i] = source[i];
   return 0;
 }
+
+// the float32 values of source[offset : offset + 16], in a register
+static inline float16 tileops_vector_float32(float *source, int64_t offset) {
+  return *(float16::native *)(source + offset);
+}
+static inline float16 tileops_vector_float16(int16_t *source, int64_t offset) {
+  float16 values;
+  tileops_load_float16(source, offset, (float *)&values, 16);
+  return values;
+}
+static inline float16 tileops_vector_bfloat16(int16_t *source, int64_t offset) {
+  float16 values;
+  tileops_load_bfloat16(source, offset, (float *)&values, 16);
+  return values;
+}
+
+// operations on each two values of two registers, and on all sixteen values of one, half with half
+#define TILEOPS_OPERATION(name)                                                           \
+  static inline float16 tileops_##name(float16 a, float16 b) {                            \
+    return tileops_##name##_of(a.values, b.values);                                       \
+  }                                                                                       \
+  static inline float tileops_##name##_within(float16 sixteen) {                          \
+    float8::native low = tileops_half<float8::native>(sixteen, 0);                        \
+    float8::native high = tileops_half<float8::native>(sixteen, 1);                       \
+    float8::native eight = tileops_##name##_of(low, high);                                \
+    tileops_float4 first = tileops_half<tileops_float4>(eight, 0);                        \
+    tileops_float4 second = tileops_half<tileops_float4>(eight, 1);                       \
+    tileops_float4 four = tileops_##name##_of(first, second);                             \
+    four = tileops_##name##_of(four, __builtin_shufflevector(four, four, 2, 3, 0, 1));    \
+    return tileops_##name##_of(four, __builtin_shufflevector(four, four, 1, 0, 3, 2))[0]; \
+  }
+TILEOPS_OPERATION(sum)
+TILEOPS_OPERATION(prod)
+TILEOPS_OPERATION(amax)
+TILEOPS_OPERATION(amin)
 
 }  // extern "C"

@@ -8,6 +8,7 @@ import tilelang.language as T  # noqa: N812
 
 from tileops_kernels.build.launcher import RowSplit
 from tileops_kernels.macros.cpu_blocks import offset_of, start_of, storage_dtype
+from tileops_kernels.macros.cpu_registers import unrolled
 
 ROWS = 48
 """Rows of a tile; a multiple of STEP."""
@@ -25,11 +26,6 @@ DEPTH = 256
 """Terms of a product that are packed at a time: a panel of them is 16 KiB, half of the first-level cache."""
 
 LANES = 8
-
-
-def unrolled(count):
-    """A loop that is written out, so that what its index selects can stand in registers."""
-    return T.unroll(count, explicit=True)
 
 
 @T.macro

@@ -21,6 +21,7 @@ from tileops_kernels.macros.cpu_blocks import (
     storage_dtype,
     store_elements,
 )
+from tileops_kernels.macros.cpu_registers import REGISTER, VECTORS, fits_registers, row_in_registers
 
 CHUNK = 32
 """Blocks of a row that are combined before they join what came earlier; of columns it is eight times as many rows."""
@@ -95,6 +96,15 @@ def reduce_rows(operation, of, gives, source, through, target):
             totals[0] = combine_in_c(operation, totals[0], T.cast(x[k], wide))
 
     @T.macro
+    def body_in_registers(X, Y, count):
+        with T.Kernel(outer) as row:
+            run, partial, totals = (T.alloc_local((VECTORS,), REGISTER) for _ in range(3))
+            total, rest = (T.alloc_local((extent,), "float32") for extent in (1, LANES))
+            row_in_registers(operation, of, source, reduced)(X, row, run, partial, totals, total, rest)
+            total[0] = outcome(gives, total[0], count)
+            store_elements(total, Y, (row, 0), 0, 1, target)
+
+    @T.macro
     def body(X, Y, count):
         with T.Kernel(outer) as row:
             x = T.alloc_local((BLOCK,), own)
@@ -110,7 +120,8 @@ def reduce_rows(operation, of, gives, source, through, target):
             store_elements(totals, Y, (row, 0), 0, 1, target)
 
     shapes = (outer, 1, reduced * words_of(source)), (outer, 1, 1)
-    program = reduction(body, gives, storage_dtype(source), shapes[0], storage_dtype(target), shapes[1])
+    taken = body_in_registers if fits_registers(operation, of, source, through) else body
+    program = reduction(taken, gives, storage_dtype(source), shapes[0], storage_dtype(target), shapes[1])
     return program, RowSplit("outer", {"X": f"reduced * {words_of(source)}", "Y": 1}, work="reduced")
 
 
