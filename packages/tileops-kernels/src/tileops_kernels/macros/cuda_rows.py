@@ -199,11 +199,10 @@ def read_parameter(w, steps, vector, source, first, step, n, whole):
 
 
 @T.macro
-def write_vector(x, k, vector, target, row, first, step, n, whole, present):
-    """Write x[k, :] to where read_vectors reads it."""
+def write_vector(x, k, vector, target, row, first, step, n, whole, present, policy=None):
+    """Write x[k, :] to where read_vectors reads it, by a `policy` of result_policy."""
     if (whole or first + k * step < n) and present:
-        for v in T.vectorized(vector):
-            target[row, first + k * step + v] = x[k, v]
+        write_result(x, k, vector, target, (row, first + k * step), policy)
 
 
 @T.macro
@@ -213,6 +212,56 @@ def add_squares(total, x, steps, vector, first, step, n, whole):
         if whole or first + k * step < n:
             for v in T.unroll(vector):
                 total[0] += T.cast(x[k, v], "float32") * T.cast(x[k, v], "float32")
+
+
+RESIDENT = 48 << 20
+"""Bytes of a result that the L2 of a Hopper holds, about."""
+
+KEEP_RESULTS = """
+typedef unsigned long long tileops_policy;
+static __device__ __forceinline__ tileops_policy tileops_result_policy(int kept) {
+  tileops_policy last, other;
+  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(last));
+  asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(other));
+  return kept ? last : other;
+}
+static __device__ __forceinline__ int tileops_write_result(void *target, const void *vector, tileops_policy policy) {
+  uint4 bits = *(const uint4 *)vector;
+  asm volatile("st.global.L2::cache_hint.v4.u32 [%4], {%0, %1, %2, %3}, %5;"
+               :: "r"(bits.x), "r"(bits.y), "r"(bits.z), "r"(bits.w), "l"(target), "l"(policy) : "memory");
+  return 0;
+}
+"""
+"""CUDA text for `T.Kernel(..., prelude=)` of a program that calls result_policy and write_result."""
+
+
+def result_policy(elements, vector, dtype):
+    """How a result of so many elements, written `vector` at a time, is to stay in L2: None leaves that to the device.
+
+    One that L2 cannot hold whole stays in place of what was read. A smaller one is found there all the same, and is not
+    marked, since marked lines stay when no one needs them any more.
+    """
+    if not fills_access(vector, dtype):
+        return None
+    large = elements * tvm.DataType(str(dtype)).bits > 8 * RESIDENT
+    return T.call_extern("uint64", "tileops_result_policy", T.cast(large, "int32"))
+
+
+def shifted(place, step):
+    """The indices of an element that is `step` behind the one at `place`."""
+    return (*place[:-1], place[-1] + step)
+
+
+@T.macro
+def write_result(x, k, vector, target, place, policy):
+    """Write x[k, :] to `target` from the element at the indices `place` on, by a `policy` of result_policy."""
+    if policy is None:
+        for v in T.vectorized(vector):
+            target[shifted(place, v)] = x[k, v]
+    else:
+        T.evaluate(
+            T.call_extern("int32", "tileops_write_result", T.address_of(target[place]), T.address_of(x[k, 0]), policy)
+        )
 
 
 KEEP_PACKED = """

@@ -9,6 +9,7 @@ import tilelang.language as T  # noqa: N812
 
 from tileops_kernels.macros.cuda_rows import (
     KEEP_PACKED,
+    KEEP_RESULTS,
     READ_ONCE,
     WARP,
     add_over_lanes,
@@ -16,7 +17,9 @@ from tileops_kernels.macros.cuda_rows import (
     fits_access,
     keep_packed,
     read_once,
+    result_policy,
     warps_of,
+    write_result,
 )
 
 
@@ -81,17 +84,16 @@ def rms_norm_on_chip(n, dtype, weighted, vector, lanes, rows, blocks, scales=Non
         scale[0] = T.rsqrt(scale[0] / n + eps)
 
     @T.macro
-    def write_vector(Y, row, lane, x, k):
+    def write_vector(Y, row, lane, x, k, policy):
         j = (k * lanes + lane) * vector
         if (whole or j < n) and (rows == 1 or row < m):
-            for v in T.vectorized(vector):
-                Y[row, j + v] = x[k, v]
+            write_result(x, k, vector, Y, (row, j), policy)
 
     @T.prim_func
     def weighted_rows(
         X: T.Tensor[(m, n), dtype], W: T.Tensor[(n,), scales], Y: T.Tensor[(m, n), dtype], eps: T.float32
     ):
-        with T.Kernel(T.ceildiv(m, rows), threads=rows * lanes, prelude=KEEP_PACKED) as block:
+        with T.Kernel(T.ceildiv(m, rows), threads=rows * lanes, prelude=KEEP_PACKED + KEEP_RESULTS) as block:
             thread = T.get_thread_binding(0)
             slot, lane = thread // lanes, thread % lanes
             row = T.cast(block, "int64") * rows + slot
@@ -100,6 +102,7 @@ def rms_norm_on_chip(n, dtype, weighted, vector, lanes, rows, blocks, scales=Non
             scale = T.alloc_local((1,), "float32")
             partial = T.alloc_shared((rows, warps_of(lanes)), "float32")
             T.annotate_min_blocks_per_sm(blocks)
+            policy = result_policy(m * n, vector, dtype)
             read_row(X, row, lane, x)
             read_weight(W, lane, w)
             reciprocal_root(x, slot, lane, scale, partial, eps)
@@ -107,11 +110,11 @@ def rms_norm_on_chip(n, dtype, weighted, vector, lanes, rows, blocks, scales=Non
                 keep_packed(x, k)
                 for v in T.unroll(vector):
                     x[k, v] = T.cast(T.cast(x[k, v], "float32") * scale[0] * T.cast(w[k, v], "float32"), dtype)
-                write_vector(Y, row, lane, x, k)
+                write_vector(Y, row, lane, x, k, policy)
 
     @T.prim_func
     def plain_rows(X: T.Tensor[(m, n), dtype], Y: T.Tensor[(m, n), dtype], eps: T.float32):
-        with T.Kernel(T.ceildiv(m, rows), threads=rows * lanes, prelude=KEEP_PACKED) as block:
+        with T.Kernel(T.ceildiv(m, rows), threads=rows * lanes, prelude=KEEP_PACKED + KEEP_RESULTS) as block:
             thread = T.get_thread_binding(0)
             slot, lane = thread // lanes, thread % lanes
             row = T.cast(block, "int64") * rows + slot
@@ -119,13 +122,14 @@ def rms_norm_on_chip(n, dtype, weighted, vector, lanes, rows, blocks, scales=Non
             scale = T.alloc_local((1,), "float32")
             partial = T.alloc_shared((rows, warps_of(lanes)), "float32")
             T.annotate_min_blocks_per_sm(blocks)
+            policy = result_policy(m * n, vector, dtype)
             read_row(X, row, lane, x)
             reciprocal_root(x, slot, lane, scale, partial, eps)
             for k in T.unroll(steps):
                 keep_packed(x, k)
                 for v in T.unroll(vector):
                     x[k, v] = T.cast(T.cast(x[k, v], "float32") * scale[0], dtype)
-                write_vector(Y, row, lane, x, k)
+                write_vector(Y, row, lane, x, k, policy)
 
     return weighted_rows if weighted else plain_rows
 

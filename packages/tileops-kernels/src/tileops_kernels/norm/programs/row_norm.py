@@ -20,6 +20,7 @@ from tileops_kernels.macros.cuda_moments import (
 )
 from tileops_kernels.macros.cuda_rows import (
     KEEP_PACKED,
+    KEEP_RESULTS,
     READ_ONCE,
     add_over_lanes,
     add_squares,
@@ -27,6 +28,7 @@ from tileops_kernels.macros.cuda_rows import (
     keep_packed,
     read_parameter,
     read_vectors,
+    result_policy,
     warps_of,
     write_vector,
 )
@@ -45,12 +47,12 @@ def read_sums(x, a, r, steps, vector, X, R, row, first, step, n, whole, present,
 
 
 @T.macro
-def write_sums(x, a, steps, vector, S, row, first, step, n, whole, present, dtype):
+def write_sums(x, a, steps, vector, S, row, first, step, n, whole, present, dtype, policy=None):
     """Write x, rounded by way of `a`, to where read_vectors reads it."""
     for k in T.unroll(steps):
         for v in T.unroll(vector):
             a[k, v] = T.cast(x[k, v], dtype)
-        write_vector(a, k, vector, S, row, first, step, n, whole, present)
+        write_vector(a, k, vector, S, row, first, step, n, whole, present, policy)
 
 
 @T.macro
@@ -148,7 +150,7 @@ def row_norm_on_chip(
 
     @T.macro
     def normalize(X, R, W, B, G, Y, S, eps):
-        with T.Kernel(T.ceildiv(m, rows), threads=rows * lanes, prelude=KEEP_PACKED) as block:
+        with T.Kernel(T.ceildiv(m, rows), threads=rows * lanes, prelude=KEEP_PACKED + KEEP_RESULTS) as block:
             thread = T.get_thread_binding(0)
             slot, lane = thread // lanes, thread % lanes
             first = lane * vector
@@ -165,9 +167,10 @@ def row_norm_on_chip(
             means = T.alloc_shared((rows, 2 * warps_of(lanes)), "float32")
             squares = T.alloc_shared((rows, 2 * warps_of(lanes)), "float32")
             T.annotate_min_blocks_per_sm(blocks)
+            policy = result_policy(m * n, vector, dtype)
             if added:
                 read_sums(x, a, r, steps, vector, X, R, row, first, step, n, whole, rows == 1 or row < m, False)
-                write_sums(x, a, steps, vector, S, row, first, step, n, whole, rows == 1 or row < m, dtype)
+                write_sums(x, a, steps, vector, S, row, first, step, n, whole, rows == 1 or row < m, dtype, policy)
             else:
                 read_vectors(x, steps, vector, X, row, first, step, n, whole, rows == 1 or row < m)
             if weighted and not late:
@@ -197,7 +200,7 @@ def row_norm_on_chip(
                     scale_vector(
                         a, x, k, vector, moments, sums, scale, w, b, g, dtype, weighted, biased, gated, centered, span
                     )
-                    write_vector(a, k, vector, Y, row, first, step, n, whole, rows == 1 or row < m)
+                    write_vector(a, k, vector, Y, row, first, step, n, whole, rows == 1 or row < m, policy)
                 else:
                     if packed:
                         keep_packed(x, k)
@@ -220,7 +223,7 @@ def row_norm_on_chip(
                         span,
                         lean,
                     )
-                    write_vector(x, k, vector, Y, row, first, step, n, whole, rows == 1 or row < m)
+                    write_vector(x, k, vector, Y, row, first, step, n, whole, rows == 1 or row < m, policy)
 
     parameter = _parameter_shape(m, n, modulated, span)
     return program_of_rows(normalize, (m, n), parameter, dtype, scales, weighted, biased, added, gated)

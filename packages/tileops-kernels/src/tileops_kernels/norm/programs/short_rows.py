@@ -8,7 +8,7 @@ bits wide.
 import tilelang.language as T  # noqa: N812
 
 from tileops_kernels.macros.cuda_moments import split_mean
-from tileops_kernels.macros.cuda_rows import read_parameter
+from tileops_kernels.macros.cuda_rows import KEEP_RESULTS, read_parameter, result_policy, write_result
 from tileops_kernels.macros.row_signatures import program_of_rows
 
 
@@ -73,7 +73,7 @@ def short_rows(
                     totals[e] += part
 
     @T.macro
-    def scale_rows(Y, x, values, w, b, totals, rests, first, lane):
+    def scale_rows(Y, x, values, w, b, totals, rests, first, lane, policy):
         for e in T.unroll(each):
             for k in T.unroll(steps):
                 if first + e * rows < m and (whole or (k * lanes + lane) * vector < n):
@@ -86,12 +86,12 @@ def short_rows(
                         if biased:
                             value = value + T.cast(b[k, v], "float32")
                         x[e * steps + k, v] = T.cast(value, dtype)
-                    for v in T.vectorized(vector):
-                        Y[first + e * rows, (k * lanes + lane) * vector + v] = x[e * steps + k, v]
+                    place = first + e * rows, (k * lanes + lane) * vector
+                    write_result(x, e * steps + k, vector, Y, place, policy)
 
     @T.macro
     def normalize(X, _R, W, B, _G, Y, _S, eps):
-        with T.Kernel(T.ceildiv(m, rows * each), threads=rows * lanes) as block:
+        with T.Kernel(T.ceildiv(m, rows * each), threads=rows * lanes, prelude=KEEP_RESULTS) as block:
             thread = T.get_thread_binding(0)
             slot, lane = thread // lanes, thread % lanes
             first = T.cast(block, "int64") * (rows * each) + slot
@@ -126,6 +126,6 @@ def short_rows(
                 read_parameter(w, steps, vector, W, lane * vector, step, n, whole)
             if biased and late:
                 read_parameter(b, steps, vector, B, lane * vector, step, n, whole)
-            scale_rows(Y, x, values, w, b, totals, rests, first, lane)
+            scale_rows(Y, x, values, w, b, totals, rests, first, lane, result_policy(m * n, vector, dtype))
 
     return program_of_rows(normalize, (m, n), (n,), dtype, scales, weighted, biased)

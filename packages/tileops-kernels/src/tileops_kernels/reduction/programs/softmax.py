@@ -9,7 +9,16 @@ import tilelang.language as T  # noqa: N812
 
 from tileops_kernels.macros.combining import LOWEST, dealt, widened
 from tileops_kernels.macros.cuda_exponentials import EXP2, part_of, power, share, weight, weight_of
-from tileops_kernels.macros.cuda_rows import READ_ONCE, combine_over_lanes, fills_access, read_once, warps_of
+from tileops_kernels.macros.cuda_rows import (
+    KEEP_RESULTS,
+    READ_ONCE,
+    combine_over_lanes,
+    fills_access,
+    read_once,
+    result_policy,
+    warps_of,
+    write_result,
+)
 
 
 @T.macro
@@ -92,17 +101,18 @@ def softmax_on_chip(log, source, through, target, vector, lanes, rows, steps, bl
 
     @T.prim_func
     def program(X: T.Tensor[(outer, vectors, vector), source], Y: T.Tensor[(outer, vectors, vector), target]):
-        with T.Kernel(T.ceildiv(outer, rows), threads=rows * lanes, prelude=EXP2) as block:
+        with T.Kernel(T.ceildiv(outer, rows), threads=rows * lanes, prelude=EXP2 + KEEP_RESULTS) as block:
             thread = T.get_thread_binding(0)
             slot, lane = thread // lanes, thread % lanes
             row = T.cast(block, "int64") * rows + slot
             x = T.alloc_local((steps, vector), source)
-            y = T.alloc_local((vector,), target)
+            y = T.alloc_local((1, vector), target)
             values = T.alloc_local((steps, vector), "float32")
             largest = T.alloc_local((1,), "float32")
             total = T.alloc_local((1,), "float32")
             partial = T.alloc_shared((2 * rows, warps_of(lanes)), "float32")
             T.annotate_min_blocks_per_sm(blocks)
+            policy = result_policy(outer * vectors * vector, vector, target)
             largest[0] = T.float32(LOWEST)
             total[0] = T.float32(0)
             read_row(X, row, lane, x)
@@ -114,9 +124,8 @@ def softmax_on_chip(log, source, through, target, vector, lanes, rows, steps, bl
             for k in T.unroll(steps):
                 if row < outer and k * lanes + lane < vectors:
                     for v in T.unroll(vector):
-                        y[v] = T.cast(part_of(log, values[k, v], total[0]), target)
-                    for v in T.vectorized(vector):
-                        Y[row, k * lanes + lane, v] = y[v]
+                        y[0, v] = T.cast(part_of(log, values[k, v], total[0]), target)
+                    write_result(y, 0, vector, Y, (row, k * lanes + lane, 0), policy)
 
     return program
 
