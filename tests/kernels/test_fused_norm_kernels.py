@@ -317,7 +317,7 @@ def test_freed_storage_of_a_group_is_an_error(freed: str) -> None:
         group_norm_kernels().entry(call)(**tensors)
 
 
-WHOLE = r"\*\(uint4\*\)\({name} \+ |tileops_read_once\(\(&\(.*\(&\({name}\["
+WHOLE = r"\*\(uint4\*\)\({name} \+ |tileops_(read_once|write_result)\(.*\(&\({name}\["
 """How CUDA text reads or writes 16 bytes of a parameter."""
 
 

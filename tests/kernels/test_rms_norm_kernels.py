@@ -370,7 +370,8 @@ def test_offsets_are_wide_and_accesses_whole(
     text = cuda.cross_compile(kernel_type(cuda_call(n)).program(True), arch=90)
 
     assert re.search(rf"X( \+ |\[).*\(int64_t\)blockIdx\.x\) \* \(int64_t\){n}\)", text)
-    assert re.search(rf"\*\(uint4\*\)\(Y \+ \(.*\(int64_t\)blockIdx\.x\) \* \(int64_t\){n}\)", text)
+    written = r"(\*\(uint4\*\)\(Y \+ |tileops_write_result\(\(&\(Y\[)"
+    assert re.search(rf"{written}.*\(int64_t\)blockIdx\.x\).*\* \(int64_t\){n}\)", text)
     assert "*(uint4*)(x + " in text
 
 

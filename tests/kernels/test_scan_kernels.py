@@ -19,7 +19,18 @@ from tileops_kernels.errors import NoImplementationError
 from tileops_kernels.reduction import SCAN_KERNELS, ScanCall, ScanOperation, scan_kernels
 from tileops_kernels.reduction.passes import Pass
 from tileops_kernels.reduction.reduce import RowSettings
-from tileops_kernels.reduction.scan import LONG, ROWS, ColumnScanSettings, Scan, ScanCPUKernel, ScanKernel, row_settings
+from tileops_kernels.reduction.scan import (
+    LONG,
+    ROWS,
+    ColumnScanSettings,
+    Scan,
+    ScanCPUKernel,
+    ScanKernel,
+    Settings,
+    is_shared,
+    row_settings,
+    shared_settings,
+)
 
 HOPPER = DeviceFacts(arch=90, sm_count=132, smem_budget=232448)
 CPU = torch.device("cpu")
@@ -109,7 +120,8 @@ def test_settings_rise_and_fit_a_block() -> None:
         (Pass(1, 262144, 1), torch.float16, 32),
         (Pass(1, 262144, 1), torch.float32, 64),
         (Pass(1, 32760, 1), torch.float16, 1),
-        (Pass(1, 2048, 4096), torch.float16, 32),
+        (Pass(1, 2048, 4096), torch.float16, 1),
+        (Pass(1, 2048, 2080), torch.float16, 64),
         (Pass(1, 16, 4096), torch.float16, 1),
         (Pass(64, 2048, 4096), torch.float16, 1),
     ],
@@ -117,6 +129,34 @@ def test_settings_rise_and_fit_a_block() -> None:
 def test_parts(whole: Pass, dtype: torch.dtype, expected: int) -> None:
     """Few long rows and few columns are cut into parts, of whole accesses, that keep an H200 busy."""
     assert ScanKernel(cuda_call(dtype)).parts(whole) == expected
+
+
+@pytest.mark.parametrize(
+    ("whole", "vector", "size", "expected"),
+    [
+        (Pass(1, 64, 65 * 32), 8, 2, False),
+        (Pass(1, 64, 65 * 32 + 8), 8, 2, True),
+        (Pass(66, 64, 8), 8, 2, True),
+        (Pass(1, 63, 4096), 8, 2, False),
+        (Pass(1, 64, 256 * 132 * 8 - 8), 8, 2, True),
+        (Pass(1, 64, 256 * 132 * 8), 8, 2, False),
+        (Pass(1, 64, 65 * 16 + 4), 4, 4, True),
+        (Pass(3, 64, 22 * 32 - 1), 1, 2, True),
+    ],
+)
+def test_columns_are_shared(whole: Pass, vector: int, size: int, expected: bool) -> None:
+    """Threads share columns that are deep, and give half the multiprocessors a block but not all of them threads."""
+    assert is_shared(whole, shared_settings(vector, size, 4), HOPPER.sm_count) is expected
+
+
+def test_shared_settings_fit_a_block() -> None:
+    """A block has whole warps, neighbours of at most a warp, and no more accumulators than a thread has registers."""
+    for size, accumulator_size in ((1, 8), (2, 8), (4, 8), (8, 8), (2, 4), (4, 4)):
+        for vector in {1, min(8, 16 // size)}:
+            settings = shared_settings(vector, size, accumulator_size)
+            assert settings.across * settings.down == 256
+            assert 32 % settings.across == 0
+            assert settings.unroll * vector * accumulator_size <= 256
 
 
 def test_scans() -> None:
@@ -210,7 +250,7 @@ class Launches:
 
         def scan(x: Tensor, *others: Tensor) -> None:
             y, before = others[-1], torch.zeros(())
-            if dict(program.arguments)["carried"]:
+            if dict(program.arguments).get("carried"):
                 totals, y, parts = others
                 assert isinstance(parts, int)
                 before = totals.roll(1, 0)
@@ -233,6 +273,10 @@ class Launches:
         ((1, 65536), 1, ["reduce_rows", "scan_rows", "scan_rows"]),
         ((3, 40960), 1, ["reduce_rows", "scan_rows", "scan_rows"]),
         ((2, 1024, 12), 1, ["reduce_columns", "scan_columns", "scan_columns"]),
+        ((1, 64, 1056), 1, ["scan_columns_shared"]),
+        ((2, 64, 528), 1, ["scan_columns_shared"]),
+        ((1, 63, 1056), 1, ["reduce_columns", "scan_columns", "scan_columns"]),
+        ((33, 64, 33), 1, ["scan_columns_shared"]),
         ((3, 1), 1, ["scan_rows"]),
         ((1, 3), 0, ["scan_columns"]),
     ],
@@ -290,11 +334,14 @@ def test_no_elements_launch_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.which("nvcc") is None,
     reason="no nvcc on PATH: install a CUDA toolkit, or pip install tileops-kernels[cuda]",
 )
-@pytest.mark.parametrize("rows", [True, False], ids=["rows", "columns"])
-def test_offsets_are_wide_and_accesses_whole(rows: bool) -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [row_settings(4096, 8), ColumnScanSettings(8), shared_settings(8, 2, 4)],
+    ids=lambda settings: type(settings).__name__,
+)
+def test_offsets_are_wide_and_accesses_whole(settings: Settings) -> None:
     """Offsets are computed in 64 bits, and elements are read and written 16 bytes at a time."""
     kernel = ScanKernel(cuda_call())
-    settings = row_settings(4096, 8) if rows else ColumnScanSettings(8)
     text = cuda.cross_compile(kernel.program(kernel.whole, settings), arch=90)
 
     assert re.search(r"tileops_read_once\(\(&\(\w+\[.*&\(X\[.*\(int64_t\)blockIdx\.x", text)

@@ -281,7 +281,7 @@ def test_offsets_are_wide_and_accesses_whole(settings: Rows | ColumnSettings) ->
 
     assert re.search(r"X( \+ |\[).*\(int64_t\)blockIdx\.x", text)
     assert "= *(uint4*)(X + " in text or "tileops_read_once((&(x[" in text
-    assert re.search(r"\*\(uint4\*\)\(Y \+ .*\(int64_t\)blockIdx\.x", text)
+    assert re.search(r"(\*\(uint4\*\)\(Y \+ |tileops_write_result\(\(&\(Y\[).*\(int64_t\)blockIdx\.x", text)
 
 
 def test_rows_fit_a_small_stack() -> None:

@@ -59,7 +59,31 @@ class ColumnScanSettings:
     unroll: int = 8
 
 
-Settings: TypeAlias = RowSettings | ColumnScanSettings
+@dataclass(frozen=True, slots=True)
+class SharedColumnScanSettings:
+    """Launch settings of columns that threads share: as `ColumnScanSettings`, and the threads down each column."""
+
+    vector: int
+    across: int
+    down: int
+    unroll: int
+
+
+Settings: TypeAlias = RowSettings | ColumnScanSettings | SharedColumnScanSettings
+
+BUILDERS: Mapping[type, str] = {
+    RowSettings: "scan_rows",
+    ColumnScanSettings: "scan_columns",
+    SharedColumnScanSettings: "scan_columns_shared",
+}
+"""The builder that each kind of settings belongs to."""
+
+SEGMENT = 64
+"""Bytes of neighbouring columns that a block shares out: two sectors, so that many blocks find work in few columns."""
+SHARERS = 256
+"""Threads of such a block."""
+DEEP = 64
+"""Rows from which columns are worth sharing."""
 
 
 def row_settings(reduced: int, vector: int) -> RowSettings:
@@ -67,6 +91,23 @@ def row_settings(reduced: int, vector: int) -> RowSettings:
     fitting = (each for each in ROWS if reduced <= each[0] * each[2] * vector)
     lanes, rows, unroll = next(fitting, LONG)
     return RowSettings(vector=vector, lanes=lanes, rows=rows, unroll=unroll)
+
+
+def shared_settings(vector: int, size: int, accumulator_size: int) -> SharedColumnScanSettings:
+    """Settings of columns that threads share: neighbouring vectors of SEGMENT bytes, but at most a warp of them.
+
+    Rows at a time are as many as leave their accumulators registers.
+    """
+    across = min(32, SEGMENT // (vector * size))
+    unroll = min(8, 256 // (vector * accumulator_size))
+    return SharedColumnScanSettings(vector=vector, across=across, down=SHARERS // across, unroll=unroll)
+
+
+def is_shared(whole: Pass, settings: SharedColumnScanSettings, sm_count: int) -> bool:
+    """Whether the threads of a block share its columns: deep ones, too few for a thread each, yet plenty of blocks."""
+    vectors = whole.inner // settings.vector
+    blocks = whole.outer * -(-vectors // settings.across)
+    return whole.reduced >= DEEP and whole.outer * vectors < 256 * sm_count and 2 * blocks >= sm_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +211,8 @@ class ScanKernel(_ScanKernel):
                 longest = [lanes * unroll * vector for lanes, _, unroll in ROWS]
                 found += (self.program(scan, row_settings(length, vector)) for length in (*longest, longest[-1] + 1))
                 found.append(self.program(scan, ColumnScanSettings(vector)))
+                if not scan.carried:
+                    found.append(self.program(scan, self.shared(vector, scan)))
         step = replace(self._totals.first, target=self.between.source)
         of_parts = asdict(step).items()
         found += (program for program in self._totals.programs() if of_parts <= dict(program.arguments).items())
@@ -177,9 +220,14 @@ class ScanKernel(_ScanKernel):
 
     def program(self, scan: Scan, settings: Settings) -> Program:
         """The program of one launch setting."""
-        builder = "scan_rows" if isinstance(settings, RowSettings) else "scan_columns"
         arguments = {"operation": self.call.operation, **asdict(scan), **asdict(settings)}
-        return Program.of(_CUDA_PROGRAMS, builder, **arguments)
+        if isinstance(settings, SharedColumnScanSettings):
+            del arguments["carried"]
+        return Program.of(_CUDA_PROGRAMS, BUILDERS[type(settings)], **arguments)
+
+    def shared(self, vector: int, scan: Scan) -> SharedColumnScanSettings:
+        """The launch settings of columns of one scan that the threads of a block share."""
+        return shared_settings(vector, getattr(torch, scan.source).itemsize, self._wide.itemsize)
 
     def forward(self, x: Tensor, axis: int) -> Tensor:
         """See `ScanFwdInterface.forward`; the current device is what it was."""
@@ -191,10 +239,15 @@ class ScanKernel(_ScanKernel):
         return self._totals
 
     def parts(self, whole: Pass) -> int:
-        """Parts for two blocks on each multiprocessor where rows are fewer than an eighth of them, or for columns."""
+        """Parts for two blocks on each multiprocessor where rows are fewer than an eighth of them, or for columns.
+
+        Columns that the threads of a block share have none.
+        """
         outer, reduced, inner = whole.outer, whole.reduced, whole.inner
         sm_count = self.call.sm_count
         if inner > 1:
+            if is_shared(whole, self.shared(_width(inner, self.call.dtype), self.whole), sm_count):
+                return 1
             spread = Spread(slices=1, columns=512 * sm_count, part=4096, width=1)
             return _parts(whole, spread)
         vectors = reduced // _width(reduced, self.call.dtype)
@@ -213,7 +266,9 @@ class ScanKernel(_ScanKernel):
             run = self._loaded[scan, row_settings(reduced, vector)]
         else:
             x, y = (columns_view(tensor, outer, reduced, inner, vector) for tensor in (source, target))
-            run = self._loaded[scan, ColumnScanSettings(vector)]
+            shared = self.shared(vector, scan)
+            together = carries is None and is_shared(each, shared, self.call.sm_count)
+            run = self._loaded[scan, shared if together else ColumnScanSettings(vector)]
         if carries is None:
             run(x, y)
         else:

@@ -9,7 +9,7 @@ totals of the parts. Every size is dynamic and offsets are 64 bits wide.
 import tilelang.language as T  # noqa: N812
 
 from tileops_kernels.macros.combining import accumulator, combine, contribution, identity
-from tileops_kernels.macros.cuda_rows import READ_ONCE, fills_access, read_once, scan_over_lanes, warps_of
+from tileops_kernels.macros.cuda_rows import READ_ONCE, WARP, fills_access, read_once, scan_over_lanes, warps_of
 
 CHUNK = 32
 """Steps down a column whose sum joins what came before them at once, so that the error of a long sum stays small."""
@@ -142,6 +142,101 @@ def scan_columns(operation, source, through, target, of, carried, vector, across
 
     shape = outer, reduced, vectors, vector
     return _program(body, carried, source, wide, target, shape, (outer, vectors, vector))
+
+
+def scan_columns_shared(operation, source, through, target, of, vector, across, down, unroll):
+    """Columns that `down` threads share, read once; parameters X and Y (outer, reduced, vectors, vector).
+
+    A block has `across` neighbouring vectors, at most a warp, and `across * down` threads, which take `unroll` rows
+    each of a chunk; the next chunk is read while one is scanned.
+    """
+    outer, reduced, vectors = T.dynamic("outer", "int64"), T.dynamic("reduced", "int64"), T.dynamic("vectors", "int64")
+    wide, once = accumulator(through), fills_access(vector, source)
+    warps, deep = across * down // WARP, WARP // across
+
+    @T.macro
+    def read_rows(X, place, j, first, x):
+        for k in T.unroll(unroll):
+            if j < vectors and first + k < reduced:
+                if once:
+                    read_once(x, k * vector, X, ((place * reduced + first + k) * vectors + j) * vector)
+                else:
+                    for v in T.vectorized(vector):
+                        x[k, v] = X[place, first + k, j, v]
+
+    @T.macro
+    def scan_rows_of_thread(j, first, x, values):
+        for k in T.unroll(unroll):
+            for v in T.unroll(vector):
+                values[k, v] = identity(operation, wide)
+                if j < vectors and first + k < reduced:
+                    values[k, v] = T.cast(contribution(of, x[k, v], source, through), wide)
+                if k > 0:
+                    values[k, v] = combine(operation, values[T.max(k - 1, 0), v], values[k, v])
+
+    @T.macro
+    def scan_over_threads(values, before, carry, total, partial, side, thread, lane):
+        """Set `before` to what stands above a thread's rows, and let `carry` take in the chunk."""
+        depth = thread // across % deep
+        other = T.alloc_var(wide)
+        for v in T.unroll(vector):
+            total[v] = values[unroll - 1, v]
+            for step in T.unroll(deep.bit_length() - 1):
+                other = T.shfl_up(total[v], across << step)
+                if depth >= 1 << step:
+                    total[v] = combine(operation, other, total[v])
+            other = T.shfl_up(total[v], across)
+            before[v] = T.if_then_else(depth > 0, other, identity(operation, wide))
+        if depth == deep - 1:
+            for v in T.unroll(vector):
+                partial[side, thread // WARP, lane, v] = total[v]
+        T.sync_threads()
+        for v in T.unroll(vector):
+            total[v] = carry[v]
+        for warp in T.unroll(warps):
+            for v in T.unroll(vector):
+                carry[v] = combine(operation, carry[v], partial[side, warp, lane, v])
+                if warp < thread // WARP:
+                    total[v] = carry[v]
+        for v in T.unroll(vector):
+            before[v] = combine(operation, total[v], before[v])
+
+    @T.macro
+    def write_rows(Y, place, j, first, values, before, y):
+        for k in T.unroll(unroll):
+            if j < vectors and first + k < reduced:
+                for v in T.unroll(vector):
+                    y[v] = T.cast(combine(operation, before[v], values[k, v]), target)
+                for v in T.vectorized(vector):
+                    Y[place, first + k, j, v] = y[v]
+
+    @T.macro
+    def body(X, S, Y, parts):  # noqa: ARG001 - as bodies of other scans, of which some are carried
+        with T.Kernel(outer * T.ceildiv(vectors, across), threads=across * down, prelude=READ_ONCE) as block:
+            thread = T.get_thread_binding(0)
+            lane, start = thread % across, thread // across * unroll
+            strips = T.ceildiv(vectors, across)
+            place = T.truncdiv(T.cast(block, "int64"), strips)
+            j = (T.cast(block, "int64") - place * strips) * across + lane
+            x = T.alloc_local((unroll, vector), source)
+            y = T.alloc_local((vector,), target)
+            values = T.alloc_local((unroll, vector), wide)
+            total = T.alloc_local((vector,), wide)
+            before = T.alloc_local((vector,), wide)
+            carry = T.alloc_local((vector,), wide)
+            partial = T.alloc_shared((2, warps, across, vector), wide)
+            for v in T.unroll(vector):
+                carry[v] = identity(operation, wide)
+            read_rows(X, place, j, start, x)
+            for c in T.serial(T.ceildiv(reduced, down * unroll)):
+                first = c * (down * unroll) + start
+                scan_rows_of_thread(j, first, x, values)
+                read_rows(X, place, j, first + down * unroll, x)
+                scan_over_threads(values, before, carry, total, partial, c % 2, thread, lane)
+                write_rows(Y, place, j, first, values, before, y)
+
+    shape = outer, reduced, vectors, vector
+    return _program(body, False, source, wide, target, shape, None)
 
 
 def _program(body, carried, source, wide, target, shape, totals):
