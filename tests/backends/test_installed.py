@@ -46,7 +46,7 @@ print(long.kernel_table("rms_norm").explain(call).passed_over["rms_norm_short_ro
 def test_without_it_nothing_changes(run: Run) -> None:
     """The process of this test sees the in-tree kernel types alone."""
     assert run(PLAIN + "print(sorted(RMSNormFwdOp((8,)).kernel_table('rms_norm').types))\n") == [
-        "['rms_norm', 'rms_norm_cpu', 'rms_norm_on_chip', 'rms_norm_streaming']"
+        "['rms_norm', 'rms_norm_clustered', 'rms_norm_cpu', 'rms_norm_on_chip', 'rms_norm_streaming']"
     ]
 
 

@@ -113,6 +113,8 @@ def test_the_page_names_each_kernel_type_and_its_reason(capsys: pytest.CaptureFi
         "key                 kernel type             outcome",
         "rms_norm_on_chip    RMSNormOnChipKernel     serves",
         "rms_norm            RMSNormKernel           not: ranks below rms_norm_on_chip",
+        "rms_norm_clustered  RMSNormClusteredKernel  not: a cluster holds rows of 65544",
+        " " * 44 + "to 262144 elements; n=4096",
         "rms_norm_cpu        RMSNormCPUKernel        not: runs on cpu",
         "rms_norm_streaming  RMSNormStreamingKernel  not: rms_norm_on_chip is preferred",
     ]

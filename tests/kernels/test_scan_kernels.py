@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shutil
 from contextlib import nullcontext
@@ -121,7 +122,7 @@ def test_settings_rise_and_fit_a_block() -> None:
         (Pass(1, 262144, 1), torch.float32, 64),
         (Pass(1, 32760, 1), torch.float16, 1),
         (Pass(1, 2048, 4096), torch.float16, 1),
-        (Pass(1, 2048, 2080), torch.float16, 64),
+        (Pass(1, 2048, 2048), torch.float16, 64),
         (Pass(1, 16, 4096), torch.float16, 1),
         (Pass(64, 2048, 4096), torch.float16, 1),
     ],
@@ -134,29 +135,40 @@ def test_parts(whole: Pass, dtype: torch.dtype, expected: int) -> None:
 @pytest.mark.parametrize(
     ("whole", "vector", "size", "expected"),
     [
-        (Pass(1, 64, 65 * 32), 8, 2, False),
-        (Pass(1, 64, 65 * 32 + 8), 8, 2, True),
-        (Pass(66, 64, 8), 8, 2, True),
+        (Pass(1, 64, 32 * 64), 8, 2, False),
+        (Pass(1, 64, 32 * 64 + 8), 8, 2, True),
+        (Pass(33, 64, 8), 8, 2, True),
         (Pass(1, 63, 4096), 8, 2, False),
         (Pass(1, 64, 256 * 132 * 8 - 8), 8, 2, True),
         (Pass(1, 64, 256 * 132 * 8), 8, 2, False),
-        (Pass(1, 64, 65 * 16 + 4), 4, 4, True),
-        (Pass(3, 64, 22 * 32 - 1), 1, 2, True),
+        (Pass(1, 64, 32 * 32 + 4), 4, 4, True),
+        (Pass(3, 64, 11 * 32 - 1), 1, 2, True),
     ],
 )
 def test_columns_are_shared(whole: Pass, vector: int, size: int, expected: bool) -> None:
-    """Threads share columns that are deep, and give half the multiprocessors a block but not all of them threads."""
-    assert is_shared(whole, shared_settings(vector, size, 4), HOPPER.sm_count) is expected
+    """Threads share columns that are deep, and plenty of blocks but too few for a thread each."""
+    assert is_shared(whole, shared_settings(whole.reduced, vector, size, 4), HOPPER.sm_count) is expected
 
 
 def test_shared_settings_fit_a_block() -> None:
     """A block has whole warps, neighbours of at most a warp, and no more accumulators than a thread has registers."""
     for size, accumulator_size in ((1, 8), (2, 8), (4, 8), (8, 8), (2, 4), (4, 4)):
-        for vector in {1, min(8, 16 // size)}:
-            settings = shared_settings(vector, size, accumulator_size)
+        for vector, reduced in itertools.product({1, min(8, 16 // size)}, (64, 1023, 1024)):
+            settings = shared_settings(reduced, vector, size, accumulator_size)
             assert settings.across * settings.down == 256
             assert 32 % settings.across == 0
-            assert settings.unroll * vector * accumulator_size <= 256
+            assert settings.unroll * vector * accumulator_size <= (512 if accumulator_size == 4 else 256)
+
+
+@pytest.mark.parametrize(
+    ("reduced", "vector", "size", "accumulator_size", "unroll"),
+    [(1023, 8, 2, 4, 8), (1024, 8, 2, 4, 16), (1024, 4, 4, 4, 8), (1024, 8, 2, 8, 4), (1024, 1, 2, 4, 8)],
+)
+def test_deep_columns_of_half_precision_have_more_rows_at_a_time(
+    reduced: int, vector: int, size: int, accumulator_size: int, unroll: int
+) -> None:
+    """Only whole accesses of half precision have sixteen, and only where every thread of a block then has rows."""
+    assert shared_settings(reduced, vector, size, accumulator_size).unroll == unroll
 
 
 def test_scans() -> None:
@@ -274,7 +286,7 @@ class Launches:
         ((3, 40960), 1, ["reduce_rows", "scan_rows", "scan_rows"]),
         ((2, 1024, 12), 1, ["reduce_columns", "scan_columns", "scan_columns"]),
         ((1, 64, 1056), 1, ["scan_columns_shared"]),
-        ((2, 64, 528), 1, ["scan_columns_shared"]),
+        ((3, 1024, 352), 1, ["scan_columns_shared"]),
         ((1, 63, 1056), 1, ["reduce_columns", "scan_columns", "scan_columns"]),
         ((33, 64, 33), 1, ["scan_columns_shared"]),
         ((3, 1), 1, ["scan_rows"]),
@@ -336,7 +348,7 @@ def test_no_elements_launch_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 @pytest.mark.parametrize(
     "settings",
-    [row_settings(4096, 8), ColumnScanSettings(8), shared_settings(8, 2, 4)],
+    [row_settings(4096, 8), ColumnScanSettings(8), shared_settings(64, 8, 2, 4)],
     ids=lambda settings: type(settings).__name__,
 )
 def test_offsets_are_wide_and_accesses_whole(settings: Settings) -> None:

@@ -14,13 +14,16 @@ from torch import Tensor
 
 from tileops_kernels.build import cuda
 from tileops_kernels.build.program import Program
-from tileops_kernels.devices import DeviceFacts
+from tileops_kernels.devices import CLUSTER_BLOCKS, DeviceFacts
 from tileops_kernels.division import divisor64
 from tileops_kernels.errors import NoImplementationError
 from tileops_kernels.reduction import SOFTMAX_KERNELS, SoftmaxCall, softmax_kernels
 from tileops_kernels.reduction.launches import ColumnSettings, shared_axis
 from tileops_kernels.reduction.softmax import (
+    CLUSTERED,
     ON_CHIP,
+    SPREAD,
+    ClusterSettings,
     OnChipColumnSettings,
     OnChipSettings,
     PartSettings,
@@ -31,6 +34,7 @@ from tileops_kernels.reduction.softmax import (
     column_settings,
     parts_of,
     row_settings,
+    row_variants,
 )
 
 HOPPER = DeviceFacts(arch=90, sm_count=132, smem_budget=232448)
@@ -83,6 +87,66 @@ def test_every_kernel_type_is_registered() -> None:
 def test_row_settings(outer: int, reduced: int, vector: int, expected: Rows) -> None:
     """A row stays in registers while a block can hold it; of longer ones, few are taken in parts."""
     assert row_settings(outer, reduced, vector, 132) == expected
+
+
+def held(cluster: int, lanes: int, steps: int, blocks: int) -> ClusterSettings:
+    return ClusterSettings(vector=8, lanes=lanes, steps=steps, blocks=blocks, cluster=cluster)
+
+
+@pytest.mark.parametrize(
+    ("outer", "reduced", "expected"),
+    [
+        (8, 8200, PartSettings(vector=8, lanes=256, unroll=1)),
+        (9, 8200, held(8, 256, 2, 4)),
+        (66, 32768, held(8, 256, 2, 4)),
+        (66, 32776, held(8, 256, 4, 4)),
+        (66, 65544, held(8, 512, 4, 2)),
+        (66, 262144, held(8, 512, 8, 2)),
+        (67, 8200, held(2, 128, 8, 8)),
+        (67, 16392, held(2, 256, 8, 4)),
+        (67, 32776, held(2, 512, 8, 2)),
+        (67, 65544, held(4, 512, 8, 2)),
+        (67, 131080, held(8, 512, 8, 2)),
+        (67, 262144, held(8, 512, 8, 2)),
+        (67, 262152, StreamingSettings(vector=8, lanes=512, unroll=4)),
+        (66, 262152, PartSettings(vector=8, lanes=256, unroll=1)),
+    ],
+)
+def test_row_settings_with_clusters(outer: int, reduced: int, expected: Rows) -> None:
+    """Several blocks hold a row that one cannot, eight where rows are few; the fewest are taken in parts."""
+    assert row_settings(outer, reduced, 8, 132, clusters=True) == expected
+    assert expected in row_variants(reduced, 8, 132, clusters=True)
+
+
+def test_clusters_hold_whole_accesses() -> None:
+    """Rows that are read element by element are read twice, with clusters too."""
+    assert row_settings(67, 8199, 1, 132, clusters=True) == row_settings(67, 8199, 1, 132)
+
+
+def test_cluster_settings_fit_a_multiprocessor() -> None:
+    """Each takes longer rows than the one before, its blocks leave a thread 64 registers, and clusters are portable."""
+    for table in (CLUSTERED, SPREAD):
+        lengths = [cluster * lanes * steps for cluster, lanes, steps, _ in table]
+        assert lengths == sorted(set(lengths))
+        for cluster, lanes, steps, blocks in table:
+            assert cluster <= CLUSTER_BLOCKS
+            assert lanes * blocks <= 1024
+            assert steps <= 8
+
+
+def test_an_unseen_row_count_builds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first call with rows of a length builds the programs of any number of them; of short ones there is one."""
+    launches = Launches(monkeypatch)
+    kernel = SoftmaxKernel(cuda_call(torch.float32))
+    kernel.forward(torch.randn(1, 20000), 1)
+    built = [program.builder for program in launches.programs]
+    assert built == ["softmax_weigh", "softmax_divide", "softmax_clustered", "softmax_clustered"]
+    for rows in (8, 9, 66, 67, 200):
+        kernel.forward(torch.randn(rows, 20000), 1)
+    assert len(launches.programs) == len(built)
+    for rows in (1, 9, 200):
+        kernel.forward(torch.randn(rows, 512), 1)
+    assert len(launches.programs) == len(built) + 1
 
 
 @pytest.mark.parametrize(
@@ -191,6 +255,7 @@ class Launches:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.programs: list[Program] = []
+        self.launched: list[str] = []
         self.given: list[tuple[Tensor, ...]] = []
         monkeypatch.setattr(cuda, "load", self.load)
         monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
@@ -205,6 +270,7 @@ class Launches:
         def run(x: Tensor, *others: Tensor | int) -> None:
             results = [other for other in others if isinstance(other, Tensor)]
             self.given.append((x, *results))
+            self.launched.append(program.builder)
             divisor = divisor64(x.shape[2]) if columns else ()
             assert others == (*results, *divisor)
             if program.builder != "softmax_weigh":
@@ -223,7 +289,8 @@ class Launches:
         ((65, 16), 0, ["softmax_columns"]),
         ((6, 63), 1, ["softmax_on_chip"]),
         ((2, 5, 7), 1, ["softmax_columns"]),
-        ((67, 8200), 1, ["softmax_streaming"]),
+        ((67, 8200), 1, ["softmax_clustered"]),
+        ((67, 8199), 1, ["softmax_streaming"]),
         ((2, 40000), 1, ["softmax_weigh", "softmax_divide"]),
         ((4, 1, 1), 0, ["softmax_on_chip"]),
     ],
@@ -242,7 +309,7 @@ def test_launches_get_packed_views(
     y = kernel.forward(x, axis)
 
     assert torch.allclose(y, x.softmax(axis))
-    assert [program.builder for program in launches.programs] == builders
+    assert launches.launched == builders
     assert set(launches.programs) <= set(kernel.programs())
     for tensor in {id(tensor): tensor for given in launches.given for tensor in given}.values():
         assert tensor.stride() == torch.empty(tensor.shape, device="meta").stride()
@@ -266,12 +333,13 @@ def test_no_elements_launch_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     "settings",
     [
         row_settings(99, 4096, 8, 132),
+        row_settings(99, 1 << 17, 8, 132, clusters=True),
         row_settings(99, 1 << 17, 8, 132),
         row_settings(4, 1 << 17, 8, 132),
         column_settings(4096, 2048, 8, 132),
         column_settings(4096, 64, 8, 132),
     ],
-    ids=["on_chip", "streaming", "parts", "columns", "columns_on_chip"],
+    ids=["on_chip", "clustered", "streaming", "parts", "columns", "columns_on_chip"],
 )
 def test_offsets_are_wide_and_accesses_whole(settings: Rows | ColumnSettings) -> None:
     """Offsets are computed in 64 bits, and elements are read and written 16 bytes at a time."""

@@ -43,6 +43,10 @@ The devices are an A100, an A40, an L40S, an H100 or H200, a B200 and an RTX PRO
 for a block of that compute capability.
 """
 
+CLUSTERS_ARCH: Final = 90
+"""The compute capability from which on blocks form clusters, which read one another's shared memory."""
+CLUSTER_BLOCKS: Final = 8
+"""The most blocks of a cluster that every such device takes."""
 
 _AS_IT_IS: Final = nullcontext()
 

@@ -1,4 +1,4 @@
-"""Kernel types of RMSNorm: three on CUDA, by how a row fits the chip, and one on CPU."""
+"""Kernel types of RMSNorm: four on CUDA, by how a row fits the chip, and one on CPU."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tileops_kernels.kernel import KernelType
 from tileops_kernels.memory import ACCESS_BYTES
+from tileops_kernels.norm.clustered import ClusteredRows
 from tileops_kernels.norm.interfaces import RMSNormFwdInterface
 from tileops_kernels.norm.rows import CPURows, CUDARows, GeneralRows, StreamedRows
 from tileops_kernels.norm.short import ShortRows
@@ -46,6 +47,12 @@ class RMSNormOnChipKernel(RMSNormCUDAKernel, ShortRows):
     centered: ClassVar[bool] = False
 
 
+class RMSNormClusteredKernel(RMSNormCUDAKernel, ClusteredRows):
+    """RMSNorm for rows that a cluster of blocks holds in registers: read once, written once."""
+
+    preferred_over: ClassVar[frozenset[str]] = frozenset({"rms_norm_streaming"})
+
+
 class RMSNormStreamingKernel(RMSNormCUDAKernel, StreamedRows):
     """RMSNorm for rows too long to hold: read twice, 16 bytes at a time."""
 
@@ -71,6 +78,7 @@ class RMSNormCPUKernel(CPURows, RMSNormFwdInterface):
 RMS_NORM_KERNELS: Mapping[str, KernelType] = {
     "rms_norm": RMSNormKernel,
     "rms_norm_streaming": RMSNormStreamingKernel,
+    "rms_norm_clustered": RMSNormClusteredKernel,
     "rms_norm_on_chip": RMSNormOnChipKernel,
     "rms_norm_cpu": RMSNormCPUKernel,
 }

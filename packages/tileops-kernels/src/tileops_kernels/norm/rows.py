@@ -125,7 +125,8 @@ def weight_dtypes(call: LayerNormCall) -> Mapping[str, str]:
     return {"scales": DTYPES[call.weight_dtype]}
 
 
-def _vector_refusal(call: LayerNormCall) -> str | None:
+def vector_refusal(call: LayerNormCall) -> str | None:
+    """None for rows, or the channels of rows, that are whole accesses of 16 bytes."""
     if call.piece % vector_width(call) == 0:
         return None
     rows = f"rows are read {ACCESS_BYTES} bytes at a time; n={call.n}"
@@ -296,7 +297,7 @@ class OnChipRows(CUDARows):
 
     @classmethod
     def _access_refusal(cls, call: LayerNormCall) -> str | None:
-        return _vector_refusal(call)
+        return vector_refusal(call)
 
 
 class NarrowRows(OnChipRows):
@@ -308,7 +309,7 @@ class NarrowRows(OnChipRows):
 
     @classmethod
     def _access_refusal(cls, call: LayerNormCall) -> str | None:
-        if _vector_refusal(call):
+        if vector_refusal(call):
             return None
         return f"serves channels that are no whole {ACCESS_BYTES}-byte accesses; those of {call.piece} elements are"
 
@@ -339,7 +340,7 @@ class StreamedRows(_ChunkedRows):
     @classmethod
     def refusal(cls, call: LayerNormCall) -> str | None:
         """None for rows of whole 16-byte accesses."""
-        return super().refusal(call) or _vector_refusal(call)
+        return super().refusal(call) or vector_refusal(call)
 
 
 class GeneralRows(_ChunkedRows):

@@ -78,12 +78,14 @@ BUILDERS: Mapping[type, str] = {
 }
 """The builder that each kind of settings belongs to."""
 
-SEGMENT = 64
-"""Bytes of neighbouring columns that a block shares out: two sectors, so that many blocks find work in few columns."""
+SEGMENT = 128
+"""Bytes of neighbouring columns that a block shares out: half as many took 1.5 to 2.4 times as long."""
 SHARERS = 256
 """Threads of such a block."""
 DEEP = 64
 """Rows from which columns are worth sharing."""
+DEEPER = 1024
+"""Rows from which a thread has 16 of half precision at a time; fewer leave threads without any."""
 
 
 def row_settings(reduced: int, vector: int) -> RowSettings:
@@ -93,13 +95,12 @@ def row_settings(reduced: int, vector: int) -> RowSettings:
     return RowSettings(vector=vector, lanes=lanes, rows=rows, unroll=unroll)
 
 
-def shared_settings(vector: int, size: int, accumulator_size: int) -> SharedColumnScanSettings:
-    """Settings of columns that threads share: neighbouring vectors of SEGMENT bytes, but at most a warp of them.
-
-    Rows at a time are as many as leave their accumulators registers.
-    """
+def shared_settings(reduced: int, vector: int, size: int, accumulator_size: int) -> SharedColumnScanSettings:
+    """Settings of columns that threads share: neighbouring vectors of SEGMENT bytes, but at most a warp of them."""
     across = min(32, SEGMENT // (vector * size))
     unroll = min(8, 256 // (vector * accumulator_size))
+    if reduced >= DEEPER and vector * size == ACCESS_BYTES and size < accumulator_size < 8:
+        unroll = 16
     return SharedColumnScanSettings(vector=vector, across=across, down=SHARERS // across, unroll=unroll)
 
 
@@ -107,7 +108,7 @@ def is_shared(whole: Pass, settings: SharedColumnScanSettings, sm_count: int) ->
     """Whether the threads of a block share its columns: deep ones, too few for a thread each, yet plenty of blocks."""
     vectors = whole.inner // settings.vector
     blocks = whole.outer * -(-vectors // settings.across)
-    return whole.reduced >= DEEP and whole.outer * vectors < 256 * sm_count and 2 * blocks >= sm_count
+    return whole.reduced >= DEEP and whole.outer * vectors < 256 * sm_count and 4 * blocks >= sm_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +213,8 @@ class ScanKernel(_ScanKernel):
                 found += (self.program(scan, row_settings(length, vector)) for length in (*longest, longest[-1] + 1))
                 found.append(self.program(scan, ColumnScanSettings(vector)))
                 if not scan.carried:
-                    found.append(self.program(scan, self.shared(vector, scan)))
+                    depths = (1, DEEPER) if vector > 1 else (1,)
+                    found += dict.fromkeys(self.program(scan, self.shared(depth, vector, scan)) for depth in depths)
         step = replace(self._totals.first, target=self.between.source)
         of_parts = asdict(step).items()
         found += (program for program in self._totals.programs() if of_parts <= dict(program.arguments).items())
@@ -225,9 +227,9 @@ class ScanKernel(_ScanKernel):
             del arguments["carried"]
         return Program.of(_CUDA_PROGRAMS, BUILDERS[type(settings)], **arguments)
 
-    def shared(self, vector: int, scan: Scan) -> SharedColumnScanSettings:
+    def shared(self, reduced: int, vector: int, scan: Scan) -> SharedColumnScanSettings:
         """The launch settings of columns of one scan that the threads of a block share."""
-        return shared_settings(vector, getattr(torch, scan.source).itemsize, self._wide.itemsize)
+        return shared_settings(reduced, vector, getattr(torch, scan.source).itemsize, self._wide.itemsize)
 
     def forward(self, x: Tensor, axis: int) -> Tensor:
         """See `ScanFwdInterface.forward`; the current device is what it was."""
@@ -246,7 +248,7 @@ class ScanKernel(_ScanKernel):
         outer, reduced, inner = whole.outer, whole.reduced, whole.inner
         sm_count = self.call.sm_count
         if inner > 1:
-            if is_shared(whole, self.shared(_width(inner, self.call.dtype), self.whole), sm_count):
+            if is_shared(whole, self.shared(reduced, _width(inner, self.call.dtype), self.whole), sm_count):
                 return 1
             spread = Spread(slices=1, columns=512 * sm_count, part=4096, width=1)
             return _parts(whole, spread)
@@ -266,7 +268,7 @@ class ScanKernel(_ScanKernel):
             run = self._loaded[scan, row_settings(reduced, vector)]
         else:
             x, y = (columns_view(tensor, outer, reduced, inner, vector) for tensor in (source, target))
-            shared = self.shared(vector, scan)
+            shared = self.shared(reduced, vector, scan)
             together = carries is None and is_shared(each, shared, self.call.sm_count)
             run = self._loaded[scan, shared if together else ColumnScanSettings(vector)]
         if carries is None:

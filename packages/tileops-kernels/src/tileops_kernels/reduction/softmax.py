@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import ClassVar, TypeAlias
 
 import torch
@@ -14,7 +14,7 @@ from tileops_kernels.build import cpu, cuda
 from tileops_kernels.build.launcher import CPUFunction
 from tileops_kernels.build.loaded import Loaded
 from tileops_kernels.build.program import Program
-from tileops_kernels.devices import made_current
+from tileops_kernels.devices import CLUSTERS_ARCH, made_current
 from tileops_kernels.division import divisor64
 from tileops_kernels.kernel import Kernel, KernelType
 from tileops_kernels.memory import ACCESS_BYTES
@@ -48,6 +48,17 @@ class OnChipSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterSettings:
+    """Launch settings of rows in the registers of several blocks: see the builder `softmax_clustered`."""
+
+    vector: int
+    lanes: int
+    steps: int
+    blocks: int
+    cluster: int
+
+
+@dataclass(frozen=True, slots=True)
 class OnChipColumnSettings(ColumnSettings):
     """Launch settings of columns in registers: see the builder `softmax_columns_on_chip`."""
 
@@ -70,11 +81,12 @@ class PartSettings:
     unroll: int
 
 
-Rows: TypeAlias = OnChipSettings | StreamingSettings | PartSettings
+Rows: TypeAlias = OnChipSettings | ClusterSettings | StreamingSettings | PartSettings
 Settings: TypeAlias = Rows | ColumnSettings
 
 BUILDERS: Mapping[type[Settings], Sequence[str]] = {
     OnChipSettings: ("softmax_on_chip",),
+    ClusterSettings: ("softmax_clustered",),
     StreamingSettings: ("softmax_streaming",),
     PartSettings: ("softmax_weigh", "softmax_divide"),
     ColumnSettings: ("softmax_columns",),
@@ -82,18 +94,47 @@ BUILDERS: Mapping[type[Settings], Sequence[str]] = {
 }
 """The builders that each kind of settings belongs to, in the order in which they are launched."""
 
+MODULES: Mapping[type[Settings], str] = {
+    ClusterSettings: "_clustered",
+    ColumnSettings: "_columns",
+    OnChipColumnSettings: "_columns",
+}
+"""How the names of their modules end."""
+
 ON_CHIP = ((4, 32, 4, 8), (16, 8, 2, 12), (64, 2, 2, 16), (128, 1, 2, 12), (256, 1, 2, 6), (256, 1, 4, 4))
 """Lanes, rows of a block, accesses of a lane and blocks of a multiprocessor of the programs that hold a row."""
 
+CLUSTERED = ((2, 128, 8, 8), (2, 256, 8, 4), (2, 512, 8, 2), (4, 512, 8, 2), (8, 512, 8, 2))
+"""Blocks of a cluster, lanes and accesses of each, and blocks of a multiprocessor, where several blocks hold a row."""
+SPREAD = ((8, 256, 2, 4), (8, 256, 4, 4), (8, 512, 4, 2), (8, 512, 8, 2))
+"""The same for rows that are fewer than half the multiprocessors."""
+FEWEST = 8
+"""Rows that are so few, and half the multiprocessors of a device that has no clusters, are taken in parts."""
 
-def row_settings(outer: int, reduced: int, vector: int, sm_count: int) -> Rows:
-    """The smallest program that holds the row in registers, else one that reads it twice: few rows in parts."""
+
+def row_settings(outer: int, reduced: int, vector: int, sm_count: int, *, clusters: bool = False) -> Rows:
+    """The smallest program that holds the row in registers, else one that reads it twice; few long rows in parts.
+
+    `clusters` of blocks hold rows of whole accesses.
+    """
     for lanes, rows, steps, blocks in ON_CHIP:
         if reduced <= lanes * steps * vector:
             return OnChipSettings(vector=vector, lanes=lanes, rows=rows, steps=steps, blocks=blocks)
-    if 2 * outer <= sm_count:
+    few = 2 * outer <= sm_count
+    if clusters and vector > 1 and outer > FEWEST:
+        for cluster, lanes, steps, blocks in SPREAD if few else CLUSTERED:
+            if reduced <= cluster * lanes * steps * vector:
+                return ClusterSettings(vector=vector, lanes=lanes, steps=steps, blocks=blocks, cluster=cluster)
+    if few:
         return PartSettings(vector=vector, lanes=256, unroll=1)
     return StreamingSettings(vector=vector, lanes=512, unroll=4)
+
+
+@lru_cache(maxsize=4096)
+def row_variants(reduced: int, vector: int, sm_count: int, *, clusters: bool = False) -> tuple[Rows, ...]:
+    """The settings that rows of one length have, by how many there are."""
+    counts = 1, FEWEST + 1, sm_count
+    return tuple(dict.fromkeys(row_settings(outer, reduced, vector, sm_count, clusters=clusters) for outer in counts))
 
 
 def parts_of(outer: int, reduced: int, settings: PartSettings, sm_count: int) -> int:
@@ -131,14 +172,18 @@ class _SoftmaxKernel(Kernel[SoftmaxCall], SoftmaxFwdInterface):
 
 
 class SoftmaxKernel(_SoftmaxKernel):
-    """Softmax on CUDA, for every shape."""
+    """Softmax on CUDA, for every shape; the first call with rows of a length builds what any number of them needs."""
 
     general: ClassVar[bool] = True
 
     def __init__(self, call: SoftmaxCall) -> None:
         super().__init__(call)
+        self._clusters = call.arch >= CLUSTERS_ARCH
         self._loaded: Loaded[Settings, Sequence[cuda.CUDAFunction]] = Loaded(
             lambda settings: [cuda.load_for(self, each) for each in self.programs_of(settings)]
+        )
+        self._rows: Loaded[tuple[Rows, ...], Mapping[Rows, Sequence[cuda.CUDAFunction]]] = Loaded(
+            lambda variants: {settings: self._loaded[settings] for settings in variants}
         )
 
     def programs(self) -> Sequence[Program]:
@@ -148,6 +193,11 @@ class SoftmaxKernel(_SoftmaxKernel):
             longest = [lanes * steps * vector for lanes, _, steps, _ in ON_CHIP]
             found += (row_settings(1, length, vector, 1) for length in (*longest, longest[-1] + 1))
             found.append(row_settings(1, longest[-1] + 1, vector, 2))
+            if self._clusters and vector > 1:
+                found += dict.fromkeys(
+                    ClusterSettings(vector=vector, lanes=lanes, steps=steps, blocks=blocks, cluster=cluster)
+                    for cluster, lanes, steps, blocks in (*CLUSTERED, *SPREAD)
+                )
             found += (
                 column_settings(count, length, vector, 1) for count, length in ((1, 64), (1, 65), (32, 64), (512, 64))
             )
@@ -156,7 +206,7 @@ class SoftmaxKernel(_SoftmaxKernel):
     def programs_of(self, settings: Settings) -> Sequence[Program]:
         """The programs of one launch setting, in the order of their launches."""
         arguments = {**self.shared_arguments(), **asdict(settings)}
-        module = f"{_CUDA_PROGRAMS}_columns" if isinstance(settings, ColumnSettings) else _CUDA_PROGRAMS
+        module = f"{_CUDA_PROGRAMS}{MODULES.get(type(settings), '')}"
         return tuple(Program.of(module, builder, **arguments) for builder in BUILDERS[type(settings)])
 
     def forward(self, x: Tensor, axis: int) -> Tensor:
@@ -177,13 +227,14 @@ class SoftmaxKernel(_SoftmaxKernel):
 
     def _launch_rows(self, x: Tensor, y: Tensor, outer: int, reduced: int) -> None:
         vector = vector_width(reduced, x.dtype)
-        settings = row_settings(outer, reduced, vector, self.call.sm_count)
+        sm_count, clusters = self.call.sm_count, self._clusters
+        settings = row_settings(outer, reduced, vector, sm_count, clusters=clusters)
         source, target = (rows_view(tensor, outer, reduced, vector) for tensor in (x, y))
-        first, *second = self._loaded[settings]
+        first, *second = self._rows[row_variants(reduced, vector, sm_count, clusters=clusters)][settings]
         if not isinstance(settings, PartSettings):
             first(source, target)
             return
-        count = parts_of(outer, reduced, settings, self.call.sm_count)
+        count = parts_of(outer, reduced, settings, sm_count)
         parts = torch.empty((outer, count, 2), dtype=torch.float32, device=x.device)
         first(source, parts)
         second[0](source, parts, target)
