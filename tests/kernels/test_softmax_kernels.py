@@ -98,10 +98,12 @@ def held(cluster: int, lanes: int, steps: int, blocks: int) -> ClusterSettings:
     [
         (8, 8200, PartSettings(vector=8, lanes=256, unroll=1)),
         (9, 8200, held(8, 256, 2, 4)),
-        (66, 32768, held(8, 256, 2, 4)),
-        (66, 32776, held(8, 256, 4, 4)),
-        (66, 65544, held(8, 512, 4, 2)),
-        (66, 262144, held(8, 512, 8, 2)),
+        (16, 32768, held(8, 256, 2, 4)),
+        (16, 32776, held(8, 256, 4, 4)),
+        (16, 65544, held(8, 512, 4, 2)),
+        (16, 262144, held(8, 512, 8, 2)),
+        (17, 8200, PartSettings(vector=8, lanes=256, unroll=1)),
+        (66, 262144, PartSettings(vector=8, lanes=256, unroll=1)),
         (67, 8200, held(2, 128, 8, 8)),
         (67, 16392, held(2, 256, 8, 4)),
         (67, 32776, held(2, 512, 8, 2)),
@@ -109,7 +111,7 @@ def held(cluster: int, lanes: int, steps: int, blocks: int) -> ClusterSettings:
         (67, 131080, held(8, 512, 8, 2)),
         (67, 262144, held(8, 512, 8, 2)),
         (67, 262152, StreamingSettings(vector=8, lanes=512, unroll=4)),
-        (66, 262152, PartSettings(vector=8, lanes=256, unroll=1)),
+        (16, 262152, PartSettings(vector=8, lanes=256, unroll=1)),
     ],
 )
 def test_row_settings_with_clusters(outer: int, reduced: int, expected: Rows) -> None:
@@ -141,7 +143,7 @@ def test_an_unseen_row_count_builds_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     kernel.forward(torch.randn(1, 20000), 1)
     built = [program.builder for program in launches.programs]
     assert built == ["softmax_weigh", "softmax_divide", "softmax_clustered", "softmax_clustered"]
-    for rows in (8, 9, 66, 67, 200):
+    for rows in (8, 9, 16, 17, 66, 67, 200):
         kernel.forward(torch.randn(rows, 20000), 1)
     assert len(launches.programs) == len(built)
     for rows in (1, 9, 200):

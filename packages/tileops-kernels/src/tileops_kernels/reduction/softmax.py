@@ -14,7 +14,7 @@ from tileops_kernels.build import cpu, cuda
 from tileops_kernels.build.launcher import CPUFunction
 from tileops_kernels.build.loaded import Loaded
 from tileops_kernels.build.program import Program
-from tileops_kernels.devices import CLUSTERS_ARCH, made_current
+from tileops_kernels.devices import CLUSTER_BLOCKS, CLUSTERS_ARCH, made_current
 from tileops_kernels.division import divisor64
 from tileops_kernels.kernel import Kernel, KernelType
 from tileops_kernels.memory import ACCESS_BYTES
@@ -107,9 +107,9 @@ ON_CHIP = ((4, 32, 4, 8), (16, 8, 2, 12), (64, 2, 2, 16), (128, 1, 2, 12), (256,
 CLUSTERED = ((2, 128, 8, 8), (2, 256, 8, 4), (2, 512, 8, 2), (4, 512, 8, 2), (8, 512, 8, 2))
 """Blocks of a cluster, lanes and accesses of each, and blocks of a multiprocessor, where several blocks hold a row."""
 SPREAD = ((8, 256, 2, 4), (8, 256, 4, 4), (8, 512, 4, 2), (8, 512, 8, 2))
-"""The same for rows that are fewer than half the multiprocessors."""
+"""The same for rows of which every block has a multiprocessor to itself, but that are more than FEWEST."""
 FEWEST = 8
-"""Rows that are so few, and half the multiprocessors of a device that has no clusters, are taken in parts."""
+"""Rows that are so few are taken in parts, which occupy more multiprocessors than a cluster of each would."""
 
 
 def row_settings(outer: int, reduced: int, vector: int, sm_count: int, *, clusters: bool = False) -> Rows:
@@ -120,9 +120,9 @@ def row_settings(outer: int, reduced: int, vector: int, sm_count: int, *, cluste
     for lanes, rows, steps, blocks in ON_CHIP:
         if reduced <= lanes * steps * vector:
             return OnChipSettings(vector=vector, lanes=lanes, rows=rows, steps=steps, blocks=blocks)
-    few = 2 * outer <= sm_count
-    if clusters and vector > 1 and outer > FEWEST:
-        for cluster, lanes, steps, blocks in SPREAD if few else CLUSTERED:
+    few, spread = 2 * outer <= sm_count, FEWEST < outer <= sm_count // CLUSTER_BLOCKS
+    if clusters and vector > 1 and (spread or not few):
+        for cluster, lanes, steps, blocks in SPREAD if spread else CLUSTERED:
             if reduced <= cluster * lanes * steps * vector:
                 return ClusterSettings(vector=vector, lanes=lanes, steps=steps, blocks=blocks, cluster=cluster)
     if few:
