@@ -1,7 +1,7 @@
 """Rows of floats on a CPU that are combined in vector registers, in the order in which they lie in memory.
 
 Loops over arrays, of which the compiler makes vectors, store what each step of a tree leaves: rows of 64 float32 took
-three to ten times as long, and a sum of 90 MB 1.5 times. A tree in registers meets them in another order, which cost
+four to seven times as long, and a sum of 90 MB 1.5 times. A tree in registers meets them in another order, which cost
 1.4 times where no cache holds them. So each lane adds TURNS values, and their sums in two steps more.
 """
 
