@@ -43,8 +43,8 @@ The devices are an A100, an A40, an L40S, an H100 or H200, a B200 and an RTX PRO
 for a block of that compute capability.
 """
 
-CLUSTERS_ARCH: Final = 90
-"""The compute capability from which on blocks form clusters, which read one another's shared memory."""
+CLUSTER_ARCHS: Final = frozenset({90})
+"""The CUDA architectures on which blocks form clusters, which write to one another's shared memory, and were run so."""
 CLUSTER_BLOCKS: Final = 8
 """The most blocks of a cluster that every such device takes."""
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import ClassVar
 
-from tileops_kernels.devices import CLUSTER_BLOCKS, CLUSTERS_ARCH
+from tileops_kernels.devices import CLUSTER_ARCHS, CLUSTER_BLOCKS
 from tileops_kernels.norm.interfaces import LayerNormCall
 from tileops_kernels.norm.rows import CUDARows, vector_refusal, vector_width
 
@@ -36,6 +37,8 @@ def cluster_settings(call: LayerNormCall) -> ClusterSettings:
 class ClusteredRows(CUDARows):
     """The whole row in the registers of a cluster: read once, written once."""
 
+    supported_archs: ClassVar[frozenset[int] | None] = CLUSTER_ARCHS
+
     def __init__(self, call: LayerNormCall) -> None:
         super().__init__(call)
         self.settings = cluster_settings(call)
@@ -45,8 +48,6 @@ class ClusteredRows(CUDARows):
         """None for rows of whole 16-byte accesses that a cluster can hold, and that are worth it."""
         if reason := super().refusal(call) or vector_refusal(call):
             return reason
-        if call.arch < CLUSTERS_ARCH:
-            return f"needs clusters of blocks, from compute capability {CLUSTERS_ARCH} on; the device has {call.arch}"
         vector = vector_width(call)
         shortest, longest = SHORTEST * vector, CLUSTER_BLOCKS * LANES * STEPS * vector
         if shortest < call.n <= longest:

@@ -14,7 +14,7 @@ from tileops_kernels.build import cpu, cuda
 from tileops_kernels.build.launcher import CPUFunction
 from tileops_kernels.build.loaded import Loaded
 from tileops_kernels.build.program import Program
-from tileops_kernels.devices import CLUSTER_BLOCKS, CLUSTERS_ARCH, made_current
+from tileops_kernels.devices import CLUSTER_ARCHS, CLUSTER_BLOCKS, made_current
 from tileops_kernels.division import divisor64
 from tileops_kernels.kernel import Kernel, KernelType
 from tileops_kernels.memory import ACCESS_BYTES
@@ -178,7 +178,7 @@ class SoftmaxKernel(_SoftmaxKernel):
 
     def __init__(self, call: SoftmaxCall) -> None:
         super().__init__(call)
-        self._clusters = call.arch >= CLUSTERS_ARCH
+        self._clusters = call.arch in CLUSTER_ARCHS
         self._loaded: Loaded[Settings, Sequence[cuda.CUDAFunction]] = Loaded(
             lambda settings: [cuda.load_for(self, each) for each in self.programs_of(settings)]
         )
