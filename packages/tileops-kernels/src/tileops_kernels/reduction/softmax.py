@@ -230,6 +230,9 @@ class SoftmaxKernel(_SoftmaxKernel):
         sm_count, clusters = self.call.sm_count, self._clusters
         settings = row_settings(outer, reduced, vector, sm_count, clusters=clusters)
         source, target = (rows_view(tensor, outer, reduced, vector) for tensor in (x, y))
+        if isinstance(settings, OnChipSettings):  # rows of such a length have one program, however many they are
+            self._loaded[settings][0](source, target)
+            return
         first, *second = self._rows[row_variants(reduced, vector, sm_count, clusters=clusters)][settings]
         if not isinstance(settings, PartSettings):
             first(source, target)

@@ -83,6 +83,22 @@ def scan_rows(operation, source, through, target, of, carried, vector, lanes, ro
     return _program(body, carried, source, wide, target, (outer, vectors, vector), (outer,))
 
 
+@T.macro
+def read_rows(X, place, j, first, x, unroll, vector, present, once):
+    """x[k, :] = vector j of row first + k of a slice of columns, for each k below `unroll`, where the slice has it.
+
+    None are read where the columns are not `present`. A vector that is read `once` takes 16 bytes.
+    """
+    reduced, vectors = X.shape[1], X.shape[2]
+    for k in T.unroll(unroll):
+        if present and first + k < reduced:
+            if once:
+                read_once(x, k * vector, X, ((place * reduced + first + k) * vectors + j) * vector)
+            else:
+                for v in T.vectorized(vector):
+                    x[k, v] = X[place, first + k, j, v]
+
+
 def scan_columns(operation, source, through, target, of, carried, vector, across, unroll):
     """Columns, read once; parameters X, S (outer, vectors, vector) where carried, Y.
 
@@ -91,16 +107,6 @@ def scan_columns(operation, source, through, target, of, carried, vector, across
     """
     outer, reduced, vectors = T.dynamic("outer", "int64"), T.dynamic("reduced", "int64"), T.dynamic("vectors", "int64")
     wide, once = accumulator(through), fills_access(vector, source)
-
-    @T.macro
-    def read_rows(X, place, j, first, x):
-        for k in T.unroll(unroll):
-            if place < outer and first + k < reduced:
-                if once:
-                    read_once(x, k * vector, X, ((place * reduced + first + k) * vectors + j) * vector)
-                else:
-                    for v in T.vectorized(vector):
-                        x[k, v] = X[place, first + k, j, v]
 
     @T.macro
     def write_rows(Y, place, j, first, x, y, base, carry):
@@ -128,12 +134,12 @@ def scan_columns(operation, source, through, target, of, carried, vector, across
             if carried and place < outer and T.truncmod(place, parts) > 0:
                 for v in T.vectorized(vector):
                     base[v] = S[place - 1, j, v]
-            read_rows(X, place, j, 0, ahead)
+            read_rows(X, place, j, 0, ahead, unroll, vector, place < outer, once)
             for c in T.serial(T.ceildiv(reduced, unroll)):
                 for k in T.unroll(unroll):
                     for v in T.unroll(vector):
                         x[k, v] = ahead[k, v]
-                read_rows(X, place, j, (c + 1) * unroll, ahead)
+                read_rows(X, place, j, (c + 1) * unroll, ahead, unroll, vector, place < outer, once)
                 write_rows(Y, place, j, c * unroll, x, y, base, carry)
                 if operation == "sum" and c % CHUNK == CHUNK - 1:
                     for v in T.unroll(vector):
@@ -153,16 +159,6 @@ def scan_columns_shared(operation, source, through, target, of, vector, across, 
     outer, reduced, vectors = T.dynamic("outer", "int64"), T.dynamic("reduced", "int64"), T.dynamic("vectors", "int64")
     wide, once = accumulator(through), fills_access(vector, source)
     warps, deep = across * down // WARP, WARP // across
-
-    @T.macro
-    def read_rows(X, place, j, first, x):
-        for k in T.unroll(unroll):
-            if j < vectors and first + k < reduced:
-                if once:
-                    read_once(x, k * vector, X, ((place * reduced + first + k) * vectors + j) * vector)
-                else:
-                    for v in T.vectorized(vector):
-                        x[k, v] = X[place, first + k, j, v]
 
     @T.macro
     def scan_rows_of_thread(j, first, x, values):
@@ -227,11 +223,11 @@ def scan_columns_shared(operation, source, through, target, of, vector, across, 
             partial = T.alloc_shared((2, warps, across, vector), wide)
             for v in T.unroll(vector):
                 carry[v] = identity(operation, wide)
-            read_rows(X, place, j, start, x)
+            read_rows(X, place, j, start, x, unroll, vector, j < vectors, once)
             for c in T.serial(T.ceildiv(reduced, down * unroll)):
                 first = c * (down * unroll) + start
                 scan_rows_of_thread(j, first, x, values)
-                read_rows(X, place, j, first + down * unroll, x)
+                read_rows(X, place, j, first + down * unroll, x, unroll, vector, j < vectors, once)
                 scan_over_threads(values, before, carry, total, partial, c % 2, thread, lane)
                 write_rows(Y, place, j, first, values, before, y)
 
